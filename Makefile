@@ -12,6 +12,8 @@ FILE =
 BENCHMARK =
 FOR = paper
 NAME =
+A =
+B =
 
 # A path that begins with a dash would be parsed as an option.
 ifneq ($(filter -%,$(firstword $(VENV))),)
@@ -25,7 +27,7 @@ override FILE := ./$(FILE)
 endif
 
 # Use only what is installed in VENV: no user site-packages, no PYTHONPATH from a shell start-up file.
-export VENV PYTHON CONFIG PROFILE FILE BENCHMARK FOR NAME
+export VENV PYTHON CONFIG PROFILE FILE BENCHMARK FOR NAME A B
 export PYTHONNOUSERSITE = 1
 unexport PYTHONPATH PYTHONHOME
 
@@ -44,8 +46,8 @@ PYTEST = PYTHONDONTWRITEBYTECODE= "$$VENV/bin/python3" -m pytest --numprocesses 
 .DEFAULT_GOAL = help
 .NOTPARALLEL:
 .SUFFIXES:
-.PHONY: bench campaign clean-env env env-dev env-driver figures format gate help index lint lock new-benchmark plan
-.PHONY: report submit test test-all test-site try watch
+.PHONY: bench campaign clean-env compare env env-dev env-driver figures format gate help index lint lock new-benchmark
+.PHONY: plan report submit test test-all test-site try watch
 
 help: ## list targets and variables
 	@echo "make TARGET [VARIABLE=value ...]"
@@ -56,10 +58,12 @@ help: ## list targets and variables
 	@echo "  VENV        Python environment (current: $$VENV); Regatta never changes one that it did not create"
 	@echo "  PYTHON      interpreter for a new environment, such as python3.12 (3.11 or newer)"
 	@echo "  FOR         paper (figures one column wide) or slides (16:9)"
-	@echo "  ARGS        additional arguments for Snakemake (campaign, plan, gate), pytest (test), uv (lock), watch.py, index_results.py, run_all.py (bench)"
+	@echo "  A, B        two campaigns to compare: names, results folders or files"
+	@echo "  ARGS        additional arguments for Snakemake (campaign, plan, gate), pytest (test), uv (lock), compare.py, watch.py, index_results.py, run_all.py (bench)"
 	@echo "If a run fails, make prints the run's exit status ('Error 3') and exits with 2:"
 	@echo "  1  unexpected error, or gate failed         3  some planned measurements have no record"
 	@echo "  2  user error: campaign, command line       4  nothing measured"
+	@echo "  5  gate undecided: too few or too noisy launches"
 	@echo "  To get that status, run python3 workflow/scripts/run_campaign.py CONFIG --profile PROFILE"
 
 campaign: ## run a campaign: measure what is not yet in the results, then build the report
@@ -77,6 +81,10 @@ plan: ## show what would run, why, and how long it would take; nothing runs
 gate: ## run a campaign, then fail if a cell is not ok or slower than in gate.baseline_campaign
 	$(INSTALL) campaign
 	@exec "$$VENV/bin/python3" workflow/scripts/run_campaign.py "$$CONFIG" gate $(SNAKEMAKE_OPTIONS)
+
+compare: ## compare two campaigns, and fail if a cell of B is slower: A=before B=after
+	$(INSTALL) driver
+	@"$$VENV/bin/python3" workflow/scripts/compare.py $(ARGS) -- "$$A" "$$B"
 
 try: ## show what `read` of a program finds in a saved output: FILE=old.log, BENCHMARK=name
 	$(INSTALL) driver

@@ -15,7 +15,7 @@ import coverage
 import numpy as np
 from coverage import CHUNK, MARGIN, NUM_CELLS, SCATTER, SEED, levels, simulated
 
-from regatta.compare.gate import ALLOCATION_VARIATION
+from regatta.compare.gate_rules import ALLOCATION_VARIATION
 from regatta.core import moderation
 from regatta.core.moderation import Contrasts
 

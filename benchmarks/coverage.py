@@ -19,10 +19,10 @@ from scipy.stats import norm
 
 sys.path.insert(0, str(ROOT / "workflow" / "scripts"))
 
-from regatta.compare.gate import ALLOCATION_VARIATION, compare_all
+from regatta.compare.gate_rules import ALLOCATION_VARIATION
 from regatta.core import correlation, moderation
 from regatta.core.moderation import Contrasts
-from regatta.core.verdicts import Compared
+from regatta.core.verdicts import Compared, compare_all
 
 SEED = 1
 SCATTER, NUM_CELLS, NUM_BASELINES, MARGIN = 0.02, 50, 5, 0.05

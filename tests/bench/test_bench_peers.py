@@ -35,6 +35,10 @@ def test_the_first_host_of_a_node_list(nodelist, host):
             {"SLURM_PROCID": "0", "SLURM_STEP_NODELIST": "n2", "MASTER_ADDR": "of-the-image", "MASTER_PORT": "1"},
             ("n2", "1"),
         ),
+        (
+            {"SLURM_PROCID": "0", "SLURM_STEP_NODELIST": "n2", "REGATTA_MASTER_ADDR": "n2i", "MASTER_PORT": "1"},
+            ("n2i", "1"),
+        ),
         ({"SLURM_STEP_NODELIST": "n2", "MASTER_PORT": "1"}, (None, "1")),  # torchrun within a job
         ({"SLURM_PROCID": "0"}, (None, None)),
         ({}, (None, None)),

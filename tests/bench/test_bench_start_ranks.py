@@ -26,14 +26,15 @@ def start(tmp_path):
     """A function that starts ranks of a program given as text. What is left of them at the end is killed."""
     started = []
 
-    def start(num_ranks: int, text: str, *arguments: str, grace_seconds: float = 5, **environment: str):
+    def start(num_ranks: int, text: str, *arguments: str, options=(), output=None, grace_seconds=5, **environment: str):
         program = tmp_path / "program.py"
         program.write_text(text)
         code = f"import start_ranks; start_ranks.GRACE_SECONDS = {grace_seconds}; start_ranks.main()"
-        line = [sys.executable, "-c", code, f"--nproc-per-node={num_ranks}", str(program), *arguments]
+        line = [sys.executable, "-c", code, f"--nproc-per-node={num_ranks}", *options, str(program), *arguments]
         own = clean_environment() | {"PYTHONPATH": str(BENCH), "FOLDER": str(tmp_path)} | environment
         pipe = subprocess.PIPE
-        process = subprocess.Popen(line, env=own, stdout=pipe, stderr=pipe, text=True, start_new_session=True)
+        outputs = {"stdout": output or pipe, "stderr": output or pipe}
+        process = subprocess.Popen(line, env=own, **outputs, text=True, start_new_session=True)
         started.append(process)
         return process
 
@@ -105,6 +106,49 @@ def test_a_rank_that_ends_well_does_not_end_the_others(start):
     process = start(2, "import os, time\nif os.environ['RANK'] == '1':\n  time.sleep(0.5)\n  print('late')")
     assert process.communicate(timeout=120)[0] == "late\n"
     assert process.returncode == 0
+
+
+def test_each_line_begins_with_its_rank_whole_lines_at_a_time_and_nothing_is_lost(start):
+    """Both ranks print a line in pieces, to both streams; the last line of each has no end."""
+    text = (
+        "import os, sys, time\nrank = os.environ['RANK']\n"
+        "for number in range(20):\n"
+        "    os.write(1, f'{rank} line'.encode()); time.sleep(0.01); os.write(2, f' {number}\\n'.encode())\n"
+        "os.write(1, b'\\n'); os.write(1, b'long ' * 500_000)\n"
+    )
+    process = start(11, text, options=["--label"])
+    lines, errors = process.communicate(timeout=120)
+    assert (process.returncode, errors) == (0, "")
+    for rank in range(11):
+        label = f"{rank:2}: "
+        found = [line.removeprefix(label) for line in lines.split("\n") if line.startswith(label)]
+        assert found == [*(f"{rank} line {number}" for number in range(20)), "", "long " * 500_000]
+    assert len(lines.split("\n")) == 11 * 22 + 1
+
+
+def test_what_a_labelled_rank_printed_is_before_the_line_about_its_end(start, tmp_path):
+    text = "import os, time\nif os.environ['RANK'] == '1': os.write(1, b'why'); os._exit(3)\ntime.sleep(600)"
+    log = tmp_path / "log"
+    with log.open("wb") as file:
+        process = start(2, text, options=["--label"], output=file)
+        process.wait(120)
+    assert process.returncode == 3
+    first, second, *_ = log.read_text().splitlines()
+    assert (first, second.endswith("code 3")) == ("1: why", True)
+
+
+def test_a_process_that_a_labelled_rank_leaves_behind_does_not_delay_the_end(start):
+    text = "import subprocess; subprocess.Popen(['sleep', '600'], start_new_session=True); print('done')"
+    process = start(2, text, options=["--label"])
+    assert sorted(process.communicate(timeout=60)[0].splitlines()) == ["0: done", "1: done"]
+    assert process.returncode == 0
+
+
+def test_a_labelled_output_that_cannot_be_written_is_a_failure_and_no_rank_waits(start):
+    with Path("/dev/full").open("wb") as file:
+        process = start(2, "print('x' * 3_000_000)", options=["--label"], output=file)
+        process.wait(120)
+    assert process.returncode == 74
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])

@@ -48,7 +48,6 @@ from regatta.topics.scaling.scaling_section import above_texts, losses_figures
 from regatta.topics.summary import (
     EXTEND,
     MARKS,
-    OF_CONFIDENCE,
     Line,
     answer_json,
     confidence,
@@ -180,6 +179,8 @@ def test_an_uncertain_efficiency_is_no_answer(two_models, loud, num):
     assert line.values["num_uncertain"] == num
     if num == 2:
         assert "lowest_ratio" not in line.values
+        # 1 and 1.5 times the efficiency: their geometric mean is 1.22.
+        assert re.findall(r"\d+(?= %|\N{EN DASH})", line.lead) == ["120", "100", "150"]
     else:
         assert line.values["lowest_ratio"] == line.values["highest_ratio"] == pytest.approx(1)
 
@@ -501,16 +502,25 @@ def test_steps_that_change_the_same_setting_are_one(tmp_path):
     steps = next_steps(analyse(write_results(tmp_path / "r", cluster_campaign(repeats=1), CLUSTER)))
     assert [re.findall("repeats: [0-9]+", step) for step in steps if "repeats: " in step] == [["repeats: 3"]]
     failing = [node_finding("failed", "n7, n12"), node_finding("slow", "n3"), node_finding("slow", "n12")]
-    data = SimpleNamespace(findings=[*failing, Finding("more", {"repeats": 7}, (), declared=MORE)])
+    measurements = make_table([], MEASUREMENTS)
+    data = SimpleNamespace(
+        findings=[*failing, Finding("more", {"repeats": 7}, (), declared=MORE)],
+        commands=COMMANDS,
+        measurements=measurements,
+    )
     assert next_steps(data) == [
         "retry failed, avoid slow: `exclude_nodes: [n3, n7, n12]`, `snakemake`",
         "measure more: `repeats: 7`",
     ]
 
 
-@pytest.mark.parametrize(("imported", "command"), [((), "snakemake"), (("a.csv",), "compare.py results/x ")])
+COMMANDS = {"run": "make campaign", "retry": 'make campaign ARGS="--forcerun measure"'}
+
+
+@pytest.mark.parametrize(("imported", "command"), [((), "`make campaign`"), (("a.csv",), "`make index`")])
 def test_a_campaign_without_open_questions_has_a_next_step(imported, command):
-    [step] = next_steps(SimpleNamespace(findings=[], campaign=SimpleNamespace(imported=imported, name="x")))
+    campaign = SimpleNamespace(imported=imported, name="x")
+    [step] = next_steps(SimpleNamespace(findings=[], campaign=campaign, commands=COMMANDS))
     assert command in step
 
 
@@ -589,6 +599,48 @@ def test_an_answer_older_than_the_measurements_is_not_shown(tmp_path):
     assert "stale" not in outcome_text(tmp_path)
 
 
+def stacks_of(lead: str) -> str:
+    return next(part for part in lead.split(" \N{MIDDLE DOT} ") if part.startswith("stack"))
+
+
+def with_stacks(folder, stacks: dict[str, dict], **fields):
+    cells = [train_cell("resnet18", 1, 1, stack=stack) for stack in stacks]
+    for cell, settings in zip(cells, stacks.values(), strict=True):
+        cell["spec"]["stack"] |= settings
+    return analyse(write_results(folder, make_campaign(cells, **fields), LAPTOP))
+
+
+def test_the_subject_names_what_distinguishes_stacks(tmp_path):
+    """Variables that all stacks have are left out, and a secret is a hash: the first 8 digits of its SHA-256."""
+    prologue = [{"module": "cuda/12.4"}]
+    stacks = {
+        "old": {"env": {"MY_FACTOR": "1.0", "SAME": "1"}, "srun": ["--mpi=pmix"]},
+        "new": {"env": {"MY_FACTOR": "1.25", "SAME": "1", "HF_TOKEN": "abc"}, "srun": [], "prologue": prologue},
+    }
+    data = with_stacks(tmp_path / "r", stacks)
+    found = dict(re.findall(r"(\w+) \((.*?)\)", stacks_of(subject(data).lead)))
+    assert {stack: facts.split(", ") for stack, facts in found.items()} == {
+        "old": ["MY_FACTOR=1.0", "srun --mpi=pmix"],
+        "new": ["MY_FACTOR=1.25", "HF_TOKEN=sha256:ba7816bf", "prologue cuda/12.4"],
+    }
+
+
+def test_the_subject_of_one_stack_names_what_the_cluster_does_not_set(tmp_path):
+    env = {"OF_CLUSTER": "1", "MY_FACTOR": "2", "A": "1", "B": "1"}
+    cluster = {"name": "local", "scheduler": "none", "num_nodes": 1, "gpus_per_node": 0, "env": {"OF_CLUSTER": "1"}}
+    data = with_stacks(tmp_path / "r", {"host": {"env": env}}, cluster=cluster)
+    assert re.findall(r"\w+=\w+", stacks_of(subject(data).lead)) == ["MY_FACTOR=2", "A=1", "B=1"]
+
+
+def test_no_secret_of_a_stack_is_on_the_page(tmp_path):
+    text = "stacks:\n  host: {kind: host, env: {HF_TOKEN: 'tops3cret', X: 1}}\n"
+    folder = tmp_path / "r"
+    with_stacks(folder, {"host": {"env": {"HF_TOKEN": "tops3cret", "X": "1"}}}, text=text)
+    page = make_report(folder).read_text()
+    assert "tops3cret" not in page
+    assert "env: {HF_TOKEN: &#39;sha256:" in page
+
+
 def test_the_subject_says_what_a_stack_is_unless_it_is_the_host(tmp_path):
     kinds = {"old": "host", "sif": "contained", "net": "bind-mounted"}
     cells = [train_cell("resnet18", 1, 1, stack=stack) for stack in kinds]
@@ -621,12 +673,12 @@ def of_outcomes(*names: str) -> dict:
     ("id_", "lead", "values", "mark"),
     [
         ("communication", "Communication: 3 GB/s", {}, "measured"),
-        ("communication", "Communication: 3 GB/s", {"unreliable": "no cell without a warning"}, "check"),
-        ("communication", "Communication: 3 GB/s", {"num_warned": 1}, "check"),
+        ("communication", "Communication: 3 GB/s", {"unreliable": "no cell without a warning", "confidence": "low"}, "low"),
+        ("communication", "Communication: 3 GB/s", {"num_warned": 1, "confidence": "fair"}, "fair"),
         ("scaling", "Efficiency: 61 %", {"num_uncertain": 0, "without_result": {}}, "measured"),
         ("scaling", "Efficiency: 61 %", {"num_uncertain": 1, "without_result": {}}, "partly measured"),
         ("scaling", "Efficiency: 61 %", {"num_uncertain": 0, "without_result": {"cell": 8}}, "partly measured"),
-        ("scaling", "Efficiency: uncertain", {"num_uncertain": 1, "without_result": {}}, "uncertain"),
+        ("scaling", "Efficiency: 37 % (29–47 %): too noisy", {"num_uncertain": 1, "without_result": {}}, "uncertain"),
         ("bucket", "Bucket size: undecided, one launch per cell", {}, "uncertain"),
         ("bucket", "Bucket size: equal within 1 %", {}, "equal"),
         ("bucket", "Bucket size: best is 25 MiB", {}, "measured"),
@@ -644,14 +696,14 @@ def of_outcomes(*names: str) -> dict:
         ("failed", "Missing: 1 of 4", {"num_planned": 4, "num_failed": 0, "num_not_measured": 1}, "missing"),
         ("failed", "Failed: 0 of 4", {"num_planned": 4, "num_failed": 0, "num_not_measured": 0}, "complete"),
         ("failed", "No measurement", {"num_planned": 0, "num_failed": 0, "num_not_measured": 0}, "missing"),
-        *(("confidence", "", {"word": word}, mark) for word, mark in OF_CONFIDENCE.items()),
+        *(("confidence", "", {"word": word}, word) for word in ("good", "fair", "low")),
         ("next", "Next: x", {"steps": ["retry 1 failure"]}, "to do"),
         ("next", "Next: x", {"steps": [EXTEND]}, "optional"),
     ],
 )  # fmt: skip
 def test_each_line_has_a_mark_and_what_is_open_is_not_good(id_, lead, values, mark):
     assert Line(id_, lead, values=values).mark == mark
-    assert (MARKS[mark][1] == "good") == (mark in ("complete", "reliable", "no slow node"))
+    assert (MARKS[mark][1] == "good") == (mark in ("complete", "good", "no slow node"))
 
 
 @pytest.mark.parametrize(

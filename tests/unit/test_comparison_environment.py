@@ -70,6 +70,21 @@ def test_stacks_differ_in_image_and_binds_and_none_is_an_answer():
     assert differing([header()], [header()], cells=([cells[0]], [cells[1]])) == [("binds", "none", "/opt/lib:/host")]
 
 
+def test_stacks_differ_in_what_they_set_also_where_ranks_record_no_variables():
+    """Ranks of programs have an empty list of variables; one recorded by ranks is not repeated."""
+    one, other = (cell_of(stack) for stack in ("contained", "contained"))
+    one["spec"]["stack"] |= {"env": {"MY_FACTOR": "1.0", "MY_KEY": "a"}, "prologue": [{"module": "cuda/12.4"}]}
+    other["spec"]["stack"] |= {"env": {"MY_FACTOR": "1.25", "MY_KEY": "b", "OMP_NUM_THREADS": "2"}}
+    one, other = typed(one), typed(other)
+    sides = [[header(variables={})], [header(variables={"OMP_NUM_THREADS": "2"})]]
+    assert differing(*sides, cells=([one], [other])) == [
+        ("prologue", "cuda/12.4", "none"),
+        ("variable MY_FACTOR", "1.0", "1.25"),
+        ("variable MY_KEY", "sha256:ca978112", "sha256:3e23e816"),  # of a and b
+        ("variable OMP_NUM_THREADS", "not set", "2"),
+    ]
+
+
 def test_stacks_differ_in_what_their_scripts_hold():
     stack = CELL["spec"]["stack"]
     stacks = [stack, *(stack | {"scripts": {"python": digest}} for digest in ("1f", "2e"))]

@@ -1,4 +1,4 @@
-"""The page of compare.py: planted differences appear in the summary, the histogram and the list."""
+"""The page of compare.py: planted differences appear in the summary, and the list."""
 
 import math
 import re
@@ -14,10 +14,9 @@ from test_report import Page
 
 from regatta.compare.campaigns import compare_campaigns, read_campaign
 from regatta.compare.comparison_page import comparison_page
-from regatta.compare.pairs import counts_of, pairs_block
+from regatta.compare.pairs import RatioAxis, counts_of, pairs_block
 from regatta.core.text import three
 from regatta.topics.comparison.comparison_section import NOT_KNOWN, Difference, environment_tables
-from regatta.topics.comparison.histogram import MIN_PAIRS, Histogram, RatioAxis, histogram
 from regatta.topics.comparison.texts import judged_rows
 
 FIVE = [1.00, 1.01, 1.02, 1.03, 1.04]
@@ -65,7 +64,7 @@ def test_the_page_stands_alone(tmp_path):
 def test_the_page_begins_with_its_verdict(tmp_path):
     text = comparison_page(found_in(tmp_path), tmp_path / "page.html")
     answers = text.partition('<ul class="answers">')[2].partition("</ul>")[0]
-    assert re.findall(r'<a href="#(\w+)"', answers) == ["comparisons", "comparisons", "environment"]
+    assert re.findall(r'<a href="#(\w+)"', answers) == ["comparisons"] * 3 + ["environment"]  # the third: a gate
     assert re.findall(r"\d+ (?:slower|faster|equivalent)", answers)[:3] == ["2 slower", "2 faster", "3 equivalent"]
     places = [text.index(f'id="{name}"') for name in ("environment", "comparisons", "cells", "unmatched")]
     assert places == sorted(places)
@@ -146,57 +145,18 @@ def test_a_gate_has_its_verdicts_and_margin_on_the_page(tmp_path):
     assert text.index("<strong>Failed</strong>") < text.index("Environment</h2>")
 
 
-def test_an_outlier_is_beyond_the_axis_and_has_an_arrow():
-    rows = rows_of(*[1.0] * 20, 50.0)
+def test_the_axis_of_the_list_spans_all_ratios_with_their_ends():
+    """Six pairs at +12 % beside an interval up to a ratio of 50: each bar ends where its interval does."""
+    rows = rows_of(*[1.12] * 6, 1.0, 50 / 1.01)
     axis = RatioAxis.of(rows)
-    assert axis.end == pytest.approx(2 * math.log(1.05))  # at least twice the margin
-    ends = [axis.strip(row) for row in rows.iloc[[0, 20]].itertuples()]
-    assert [strip.count("M97 5L100 8") for strip in ends] == [0, 1]
-    assert ends[1].startswith("M100 8H100")
-    assert RatioAxis.of(rows_of(1.0, 50.0)).end == pytest.approx(math.log(50 * 1.01))
+    assert axis.end == pytest.approx(math.log(50))
+    first, last = (axis.strip(row) for row in rows.iloc[[0, 7]].itertuples())
+    places = [50 + 50 * math.log(ratio) / math.log(50) for ratio in (1.12 / 1.01, 1.12 * 1.01, 1.12)]
+    assert first == "M{:.1f} 8H{:.1f}M{:.1f} 3V13".format(*places)
+    assert last.startswith("M99.7 8H100M")
+    assert RatioAxis.of(rows_of(1.0, 1.0)).end == pytest.approx(2 * math.log(1.05))  # at least twice the margin
     alone = SimpleNamespace(time_ratio=1.0, time_low_ratio=None, time_high_ratio=None)
     assert axis.strip(alone) == "M50 8H50M50 3V13"
-
-
-@pytest.mark.parametrize(
-    ("ratios", "margin", "bins"),
-    [
-        ((1.0, 1.0, 1.04, 1.06, 0.9), 0.05, [1, 2, 1, 1]),  # from left to right
-        ((1.0,), 0.0, [1]),
-        ((1.0, 1.0, 3.0), 0.001, [2, 1]),
-    ],
-)
-@pytest.mark.usefixtures("drawing")
-def test_each_pair_is_in_one_bin_of_the_histogram(ratios, margin, bins):
-    chart = Histogram(rows_of(*ratios, margin=margin))
-    assert [int(row[1]) for row in chart.table.rows] == bins
-    assert set(re.findall('data-cell="([^"]+)"', chart.draw("ratios", "ratios"))) == {
-        " ".join(cells) for cells in _cells_by_bin(chart, ratios)
-    }
-
-
-def _cells_by_bin(chart, ratios):
-    """Return the cells of each row of the table, from the ends of its bin."""
-    for row in chart.table.rows:
-        low, high = (1 + float(end.replace("\N{MINUS SIGN}", "-")) / 100 for end in row[0].split(" to "))
-        yield [f"cell-{place}" for place, ratio in enumerate(ratios) if low - 1e-3 <= ratio < high - 1e-9]
-
-
-@pytest.mark.parametrize("margin", [0.001, 0.02, 0.05, 0.3])
-@pytest.mark.parametrize("ratio", [1.01, 1.3, 3.0, 50.0])
-def test_no_bar_crosses_the_margin_or_one(ratio, margin):
-    axis = RatioAxis.of(rows_of(1.0, ratio, margin=margin))
-    edges = axis.bins()
-    for edge in (-math.log1p(margin), 0.0, math.log1p(margin)):
-        assert min(abs(edges - edge)) < 1e-9
-    assert len(edges) <= 41
-    assert all(edges[:-1] < edges[1:])
-    assert edges[-1] == -edges[0] >= axis.end - 1e-9
-
-
-def test_few_pairs_have_no_histogram():
-    assert histogram(rows_of(*[1.0] * (MIN_PAIRS - 1))) is None
-    assert histogram(rows_of(*[1.0] * MIN_PAIRS)).title == f"Change in time, {MIN_PAIRS} pairs"
 
 
 def test_the_cell_of_a_pair_is_linked_in_both_reports(tmp_path):

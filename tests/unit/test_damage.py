@@ -417,6 +417,16 @@ def test_a_store_that_may_not_be_read_is_never_replaced_by_an_empty_one(analysed
     assert content_of(analysed) == before
 
 
+def test_a_launch_file_that_may_not_be_read_is_named_and_the_others_count(tmp_path):
+    folder = write_results(tmp_path / "r", laptop_campaign(), LAPTOP)
+    first = min((folder / "launches").iterdir())
+    first.chmod(0o000)
+    done = warm_start.script("rebuild_report.py", folder, prepare=warm_start.heed_permissions)
+    first.chmod(0o644)
+    assert (done.returncode, done.stdout) == (0, f"{folder}/report.html\n")
+    assert done.stderr.startswith(f"{folder}/launches: {first.name}: ")
+
+
 @pytest.mark.parametrize("name", FOLDERS)
 def test_a_file_in_place_of_a_folder_is_one_message(tmp_path, name, wording):
     (tmp_path / name).write_text("")

@@ -87,11 +87,11 @@ def test_the_readme_is_at_most_150_lines_long():
 
 
 def test_troubleshooting_lists_the_exit_statuses_of_the_code():
-    from regatta.core.errors import INCOMPLETE, NOTHING_MEASURED, UNEXPECTED_ERROR, USER_ERROR
+    from regatta.core.errors import GATE_UNDECIDED, INCOMPLETE, NOTHING_MEASURED, UNEXPECTED_ERROR, USER_ERROR
 
     section = read("docs/troubleshooting.md").partition("## Exit status")[2]
     found = {int(status): meaning for status, meaning in re.findall(r"^\| (\d) \| (.*) \|$", section, re.MULTILINE)}
-    assert list(found) == [0, UNEXPECTED_ERROR, USER_ERROR, INCOMPLETE, NOTHING_MEASURED]
+    assert list(found) == [0, UNEXPECTED_ERROR, USER_ERROR, INCOMPLETE, NOTHING_MEASURED, GATE_UNDECIDED]
     assert "gate failed" in found[UNEXPECTED_ERROR]
     assert "user error" in found[USER_ERROR]
     assert "no record" in found[INCOMPLETE]
@@ -125,7 +125,7 @@ def test_the_examples_of_the_cluster_page_are_valid(tmp_path, monkeypatch):
 
     monkeypatch.chdir(ROOT)
     schema = yaml.safe_load(read("workflow/schemas/cluster.yaml"))
-    cluster, node_types, typed_shapes, first_look, stacks, with_prologue = yaml_blocks("docs/cluster.md")
+    cluster, node_types, typed_shapes, first_look, stacks, with_torchrun, with_prologue = yaml_blocks("docs/cluster.md")
     _, of_readme = yaml_blocks("README.md")
     for example in (cluster, cluster | node_types):
         jsonschema.validate(example, schema)
@@ -138,7 +138,7 @@ def test_the_examples_of_the_cluster_page_are_valid(tmp_path, monkeypatch):
         text = yaml.safe_dump(data).replace("/shared/images/pytorch.sif", image)
         return text.replace("/shared/envs/torch/bin/python3", "/bin/sh")
 
-    for changes in ({}, {"device": "cuda", "backend": ["nccl"], **stacks}, with_prologue, of_readme):
+    for changes in ({}, {"device": "cuda", "backend": ["nccl"], **stacks}, with_torchrun, with_prologue, of_readme):
         (tmp_path / "campaign.yaml").write_text(text_of(first_look | changes), encoding="utf-8")
         assert load_campaign(tmp_path / "campaign.yaml", tmp_path / "clusters").name == "first-look"
     (tmp_path / "clusters" / "mycluster.yaml").write_text(yaml.safe_dump(cluster | node_types), encoding="utf-8")

@@ -12,7 +12,8 @@ from synthetic import collective_cell, train_cell
 from typed import judge
 
 import warm_start
-from regatta.compare.gate import ALLOCATION_VARIATION, compare_all, gate_text, junit
+from regatta.compare.gate import compare_all, gate_text, junit
+from regatta.compare.gate_rules import ALLOCATION_VARIATION, LIKELY, POLICIES
 from regatta.core.schemas import load_schema
 from regatta.core.text import status_text
 from regatta.core.verdicts import Compared, judge_all
@@ -108,7 +109,7 @@ def test_below_three_launches_the_range_over_all_pairs_decides(now, verdict):
 def test_the_margin_decides_what_a_regression_is():
     now = [1.08, 1.09, 1.10]
     assert gate_of(now, TIMES, margin=0.05).with_verdict("slower")
-    assert gate_of(now, TIMES, margin=0.06).is_passed
+    assert gate_of(now, TIMES, margin=0.06).result == "undecided"  # 7.9 - 2.2 to 7.9 + 2.2 %
     assert verdict_of(now, TIMES, margin=0.11) == "equivalent"
 
 
@@ -281,6 +282,10 @@ def test_a_mistake_in_the_gate_is_told_with_its_place(tmp_path, gate, wording):
     wording(message(tmp_path, text))
 
 
+def numbers(text):
+    return [float(number) for number in re.findall(r"\d+(?:\.\d+)?", text)]
+
+
 def named(rows, allocations):
     """Give each launch of a table the batch of its repeat."""
     launches = [f"n01g02-{allocations[int(repeat)]}-l{int(repeat):03d}-a00" for repeat in rows["repeat"]]
@@ -295,7 +300,7 @@ def test_a_cell_is_slower_only_beyond_what_allocations_have_shown():
         assert not judge(*now, before).is_passed
         gate = judge(*now, before, 0.05, 0.08)
         assert bool(gate.with_verdict("slower")) == is_slower
-        assert (gate.values["num_excluded"], gate.values["limit"], len(gate.values["margins"])) == (1, "13.4", 2)
+        assert numbers(gate.threshold_line) == [13.4, 5, 8]
 
 
 def test_cells_with_several_allocations_are_judged_by_their_variation():
@@ -305,14 +310,15 @@ def test_cells_with_several_allocations_are_judged_by_their_variation():
     gate = judge(campaign, named(rows, "abc"), (old, named(old_rows, "def")), 0.05, 0.08)
     assert [cell.compared.margin_ratio for cell in gate.compared] == [0.05]
     assert len(gate.with_verdict("slower")) == 1
-    assert (gate.values["num_excluded"], len(gate.values["margins"])) == (0, 1)
+    assert numbers(gate.threshold_line) == [5]
 
 
 def test_one_allocation_is_judged_by_the_variation_of_an_earlier_history():
     """Allocations of before at 1.0, 1.1 and 1.2: now 1.25 in one allocation is none of their business."""
     campaign, rows = results_of([(CELL, [1.25, 1.26, 1.24])])
     old, old_rows = results_of([(CELL, [1.0, 1.1, 1.2])], name="old")
-    assert judge(campaign, named(rows, "aaa"), (old, named(old_rows, "def")), 0.05, 0.08).is_passed
+    wide = judge(campaign, named(rows, "aaa"), (old, named(old_rows, "def")), 0.05, 0.08, "pass")
+    assert (wide.is_passed, len(wide.undecided)) == (True, 1)
     steady = judge(campaign, named(rows, "aaa"), (old, named(results_of([(CELL, TIMES)])[1], "def")), 0.05, 0.08)
     assert len(steady.with_verdict("slower")) == 1
 
@@ -330,6 +336,9 @@ def test_a_baseline_without_launches_is_one_allocation():
     assert [cell.compared.margin_ratio > 0.05 for cell in gate.compared] == [True]
 
 
-def test_the_default_variation_is_that_of_the_schema():
+def test_the_defaults_are_those_of_the_schema():
     properties = load_schema("campaign")["properties"]["gate"]["properties"]
-    assert properties["allocation_variation"]["default"] == ALLOCATION_VARIATION
+    assert properties["allocation_variation"]["default"] is None
+    assert f"{ALLOCATION_VARIATION} with jobs" in properties["allocation_variation"]["description"]
+    assert tuple(properties["undecided"]["enum"]) == POLICIES
+    assert properties["undecided"]["default"] == LIKELY

@@ -30,8 +30,10 @@ def on_slurm(nodes: int, gpus_per_node: int, device: str = "cpu", gpu_request: s
     return Geometry({"scheduler": "slurm", "gpu_request": gpu_request}, nodes, gpus_per_node, device)
 
 
-def launch_environment(stack: dict, extra: dict | None = None, uses_slurm: bool = True) -> dict[str, str]:
-    return launchers.launch_environment(LAUNCHERS["slurm" if uses_slurm else "none"], stack, extra)
+def launch_environment(
+    stack: dict, extra: dict | None = None, uses_slurm: bool = True, meeting: dict | None = None
+) -> dict[str, str]:
+    return launchers.launch_environment(LAUNCHERS["slurm" if uses_slurm else "none"], stack, extra, meeting=meeting)
 
 
 def test_a_launch_starts_the_ranks_with_this_python_unless_the_stack_has_its_own():
@@ -188,12 +190,15 @@ def test_of_a_job_s_variables_only_those_that_say_which_job_it_is_reach_srun(mon
     assert found == kept
 
 
-def test_where_the_ranks_meet_is_not_for_the_shell_or_the_stack_to_say(monkeypatch):
+def test_where_the_ranks_meet_is_for_the_stack_to_say_and_not_for_the_shell(monkeypatch):
     monkeypatch.setenv("MASTER_ADDR", "of-the-shell")
-    environment = launch_environment(stack(env={"MASTER_PORT": "1", "A": "2"}), {"MASTER_PORT": "12345"})
+    environment = launch_environment(stack(env={"A": "2"}), {"MASTER_PORT": "12345"})
     assert (environment["MASTER_PORT"], environment["A"]) == ("12345", "2")
     assert "MASTER_ADDR" not in environment  # ranks take it from their step
-    assert "MASTER_PORT" not in launch_environment(stack(env={"MASTER_PORT": "1"}), uses_slurm=False)
+    own = stack(env={"MASTER_ADDR": "{first_host}i", "MASTER_PORT": "1", "A": "{x}"})
+    environment = launch_environment(own, {"MASTER_PORT": "2"}, meeting={"first_host": "n1", "port": "1"})
+    names = ("MASTER_ADDR", "REGATTA_MASTER_ADDR", "MASTER_PORT", "A")
+    assert [environment[name] for name in names] == ["n1i", "n1i", "1", "{x}"]
 
 
 def test_on_one_machine_no_interface_of_the_shell_is_opened_but_a_stack_s_is(monkeypatch):

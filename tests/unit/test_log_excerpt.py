@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from regatta.run.causes import MAX_LINES, error_of, log_excerpt, tracebacks
+from regatta.launchers import LAUNCHERS
+from regatta.run.causes import MAX_LINES, error_of, find_cause, log_excerpt, read_log_tail, tracebacks
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden"
 RAISED = (GOLDEN / "start_ranks_raised.log").read_text(encoding="utf-8")
@@ -47,6 +48,30 @@ def test_without_a_traceback_of_the_cause_the_last_one_is_shown(wording):
     lines = log_excerpt(RAISED, "no record within 600 s")
     wording(lines[0])
     assert lines[-1].startswith("[rank0]: RuntimeError: [/pytorch/third_party/gloo")
+
+
+LABELS = """regatta: each line of a rank begins with its number
+0: Traceback (most recent call last):
+1: Traceback (most recent call last):
+0:   File "a.py", line 1, in <module>
+1: [rank1]:   File "a.py", line 2, in <module>
+0: ConnectionError: lost rank 1
+1: ValueError: no
+0: bye
+start_ranks: rank 1 exited with code 3
+start_ranks: rank 0 exited with code -15
+"""
+
+
+@pytest.mark.parametrize("num_lines_before", [0, 20_000])  # the first line is in the excerpt, or far before it
+def test_lines_with_labels_are_those_of_their_ranks(tmp_path, num_lines_before):
+    first, _, rest = LABELS.partition("\n")
+    (tmp_path / "log").write_text(first + "\n" + "1: step 1\n" * num_lines_before + rest)
+    log = read_log_tail(tmp_path / "log")
+    cause = find_cause(LAUNCHERS["none"], [], log, 3, 0)
+    assert cause.text.endswith("[rank1]: ValueError: no")
+    wanted = ["Traceback (most recent call last):", '  File "a.py", line 2, in <module>', "ValueError: no"]
+    assert log_excerpt(log, cause.text) == [f"[rank1]: {line}" for line in wanted]
 
 
 def test_the_summary_of_torchrun_is_not_shown(wording):

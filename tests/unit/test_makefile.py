@@ -156,7 +156,7 @@ def test_an_installation_leaves_the_state_of_a_complete_environment(installed, m
 def test_make_alone_lists_the_targets(checkout):
     done = checkout.make()
     assert done.returncode == 0
-    for target in "campaign plan gate report watch index test lint format bench env-driver clean-env".split():
+    for target in "campaign plan gate compare report watch index test lint format bench env-driver clean-env".split():
         assert f"  {target} " in done.stdout
     assert not checkout.venv.exists()
 
@@ -521,3 +521,13 @@ def test_clean_env_removes_what_regatta_made(checkout):
     (checkout.venv / ".regatta" / "installing").touch()
     assert checkout.make("clean-env").returncode == 0
     assert not checkout.venv.exists()
+
+
+def test_compare_passes_two_names_and_the_options_of_its_script(made):
+    script = made.folder / "workflow" / "scripts" / "compare.py"
+    script.write_text("import sys; print(*sys.argv[1:], sep='|'); sys.exit(1)")
+    names = ["A=my results/v1", "B=-v2", "ARGS=--all --html page.html"]
+    done = made.make("--no-print-directory", "compare", *names, B="of the environment")
+    assert done.stdout == "--all|--html|page.html|--|my results/v1|-v2\n"
+    assert "Error 1" in done.stderr
+    assert made.make("--no-print-directory", "compare", A="of the environment").stdout == "--||\n"

@@ -1,5 +1,7 @@
 """Figures and findings on users' training scripts and programs."""
 
+import re
+
 import pytest
 from synthetic import analyse, make_campaign, write_results
 from synthetic_own import MACHINE, program_cell, script_cell, write_own
@@ -7,6 +9,7 @@ from synthetic_own import MACHINE, program_cell, script_cell, write_own
 from regatta.core.text import three
 from regatta.topics import programs, scripts
 from regatta.topics.status_matrix import status_matrix
+from regatta.topics.summary import summary
 
 
 def by_kind(found) -> dict:
@@ -60,15 +63,18 @@ def test_a_baseline_by_a_parameter_of_the_script_counts_samples(tmp_path):
     assert rows.loc[cells[1]["id"], "efficiency_ratio"] == pytest.approx(1, rel=0.01)
 
 
-def test_an_uncertain_efficiency_is_no_end(tmp_path):
-    data = make(tmp_path / "r", [script_cell(8, 1), script_cell(8, 2)])
-    wide = {"efficiency_low_ratio": 0.2, "efficiency_high_ratio": 2.4}
-    is_pair = data.tables["scripts"]["world_size"] == 2
-    for name, value in wide.items():
-        data.tables["scripts"].loc[is_pair, name] = value
+def test_of_uncertain_efficiencies_the_highest_is_stated_before_the_judgement(tmp_path):
+    data = make(tmp_path / "r", [script_cell(batch, gpus) for batch in (8, 16) for gpus in (1, 2)])
+    rows = data.tables["scripts"]
+    for batch, ratio, low, high in ((8, 0.37, 0.29, 0.47), (16, 0.9, 0.5, 1.6)):
+        of_batch = (rows["world_size"] == 2) & (rows["samples_per_step"] == batch)
+        rows.loc[of_batch, ["efficiency_ratio", "efficiency_low_ratio", "efficiency_high_ratio"]] = (ratio, low, high)
     found = by_kind(scripts.findings(data))["scripts"].values
     assert "lowest" not in found
-    assert (found["uncertain"].low, found["uncertain"].high) == (0.2, 2.4)
+    assert (found["uncertain"].estimate, found["uncertain"].low, found["uncertain"].high) == (0.9, 0.5, 1.6)
+    [line] = [line for line in summary(data) if line.id == "scripts"]
+    assert re.findall(r"\d+(?= %|\N{EN DASH})", line.lead) == ["90", "95", "50", "160"]
+    assert line.mark == "uncertain"
 
 
 def test_each_script_and_program_has_a_finding_and_figures(tmp_path):

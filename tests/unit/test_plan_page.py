@@ -164,7 +164,9 @@ def test_repeats_with_the_same_turn_are_told_together_and_many_launches_are_coun
 
 def test_bars_are_in_percent_of_the_longest_of_their_column():
     def batch(gpus: int, minutes: float) -> BatchPrice:
-        return BatchPrice(SimpleNamespace(shape=(1, gpus), launches=[None, None]), 60 * minutes, "limits")
+        cluster, frame = {"scheduler": "none", "exclusive": True, "gpus_per_node": 8}, {"device": "cuda"}
+        made = SimpleNamespace(shape=(1, gpus), launches=[None, None], cluster=cluster, frame=frame)
+        return BatchPrice(made, 60 * minutes, 2 * minutes, "limits")
 
     # 1x1: 30 + 30 minutes on 1 GPU are 1 GPU hour; 1x4: 30 minutes on 4 are 2.
     [one, four] = shape_bars([batch(4, 30), batch(1, 30), batch(1, 30)])

@@ -18,7 +18,8 @@ from regatta.compare.campaigns import match_key
 from regatta.core.benchmarks import undeclared
 from regatta.core.errors import UserError
 from regatta.core.readers import Quantity, parse_reader, read_quantities
-from regatta.launchers import PROGRAM, launch_argv
+from regatta.core.text import with_values
+from regatta.launchers import launch_argv
 from regatta.model.frozen import fields_to_json, names_by_id
 from regatta.model.launches import LaunchRequest
 from regatta.plan.plan import launch_lines
@@ -112,11 +113,12 @@ def test_the_points_of_an_entry_are_cells(folder):
         {"program": "hpl", "settings": "n 2000, nb 192", "reported_quantity": "rate (flop/s)"},
     ]
     spec = cells[0].spec
-    assert programs.command_of(spec) == ["xhpl", "-n", "1000", "2"]
+    assert programs.command_of(spec, {}) == ["xhpl", "-n", "1000", "2"]
     assert spec["sampling"] is None
-    text = programs.file_text(spec["program"]["files"]["HPL.dat"], programs.values_of(spec, "x"))
+    text = with_values(spec["program"]["files"]["HPL.dat"], programs.values_of(spec, "x"))
     assert text == "1000 Ns\n192 NBs {unknown}\n"
-    assert shlex.split(cells[0].command)[-6:] == ["--nproc-per-node=2", "--no-python", "xhpl", "-n", "1000", "2"]
+    words = ["--nproc-per-node=2", "--label", "--no-python", "xhpl", "-n", "1000", "2"]
+    assert shlex.split(cells[0].command)[-7:] == words
 
 
 CHANGES = {
@@ -154,27 +156,35 @@ def test_cells_of_two_campaigns_match_if_they_have_the_same_quantity(folder):
 
 
 def test_no_word_passes_through_a_shell(folder):
-    words = [word for word in HOSTILE if word and "{" not in word]
+    words = [word for word in HOSTILE if word and "{" not in word and word != "$HOME"]
     entry = {
         "command": ["xhpl", *words, "{n}", "{nb}"],
         "parameters": {"n": [w for w in words if "\n" not in w], "nb": [1]},
     }
     for cell in (cell.cell for cell in plan(folder, campaign(folder, entry)).cells):
         value = cell.spec["program"]["parameters"]["n"]
-        assert programs.command_of(cell.spec) == ["xhpl", *words, value, "1"]
+        assert programs.command_of(cell.spec, {}) == ["xhpl", *words, value, "1"]
         assert shlex.split(cell.command)[-len(words) - 3 :] == ["xhpl", *words, value, "1"]
+
+
+def line_of(cell, folder: Path) -> list[str]:
+    """Return the line of a launch of a cell on n1, n2."""
+    place, meeting = programs.geometry_of(cell.spec, cell.cluster), {"first_host": "n1", "port": "7"}
+    words = runs.prepare(cell.spec, place, ["n1", "n2"], folder / "out", folder / "errors", meeting)
+    return launch_argv(place, cell.stack_entry, words, is_python=False)
 
 
 @pytest.mark.parametrize(("ranks", "nodes", "tasks"), [("gpu", 2, 4), ("node", 2, 1), ("one", 1, 1), (3, 2, 3)])
 def test_slurm_starts_the_processes_of_a_program(folder, ranks, nodes, tasks):
     shapes = [{"nodes": [2], "gpus_per_node": [4]}]
     cell = matrix(folder, campaign(folder, {"ranks": ranks}, shapes=shapes), SLURM).cells[0]
-    place, words = runs.prepare(cell.spec, cell.cluster, folder / "out", folder / "errors")
-    line = launch_argv(place, cell.stack_entry, ["sh", str(PROGRAM), *words], is_python=False)
+    line = line_of(cell, folder)
     assert line[:4] == ["srun", f"--nodes={nodes}", f"--ntasks={nodes * tasks}", f"--ntasks-per-node={tasks}"]
     begin = line.index("sh")
+    assert ("--label" in line[:begin]) == (nodes * tasks > 1)  # only then a reader needs the rank of a line
     assert line[begin + 1].endswith("bench/program.sh")
-    assert line[begin + 2 :] == [str(folder / "errors"), str(folder / "out"), "xhpl", "-n", "1000", "8"]
+    starts = "2x4:n1,n2" if ranks in ("node", "one") else "-"
+    assert line[begin + 2 :] == [str(folder / "errors"), str(folder / "out"), starts, "xhpl", "-n", "1000", "8"]
     assert (folder / "out" / "HPL.dat").read_text() == "1000 Ns\n192 NBs {unknown}\n"
 
 
@@ -187,8 +197,7 @@ def test_an_image_needs_no_python(folder, monkeypatch):
     made = plan(folder, campaign(folder, stacks=stacks))
     assert not made.preflights  # it would start Python
     cell = made.cells[0].cell
-    place, words = runs.prepare(cell.spec, cell.cluster, folder / "out", folder / "errors")
-    line = launch_argv(place, cell.stack_entry, ["sh", str(PROGRAM), *words], is_python=False)
+    line = line_of(cell, folder)
     begin = line.index("--no-python")
     assert line[begin + 1] == "apptainer"
     assert line[line.index("sh", begin) - 1] == str(image)
@@ -490,3 +499,17 @@ def test_the_plan_of_an_output_that_was_not_read_names_its_reader_before_a_retry
     del entries[0]["records"][-1]["phase"]  # as in manifests of earlier versions
     (results / "batches" / "b" / "manifest.json").write_text(json.dumps(manifest))
     assert advice() == [("not ok", False)]
+
+
+@pytest.mark.parametrize(
+    ("entry", "key"),
+    [
+        ({"command": ["xhpl", "{m}"]}, "benchmarks[0].command[1]"),
+        ({"read": {"rate": RATE | {"better": "bigger"}}}, "benchmarks[0].read.rate.better"),
+    ],
+)
+def test_a_mistake_in_an_entry_is_one_message(folder, entry, key):
+    """Parameters of an entry with errors are unknown, so keys that name them are not judged."""
+    changes = {"versus": "nb", "exclude": [{"when": {"n": 1000}, "reason": "slow"}], "baseline": {"n": 1000}}
+    text = message(folder, yaml.safe_dump(campaign(folder, entry, **changes)))
+    assert (text.count("\n"), key in text) == (0, True)

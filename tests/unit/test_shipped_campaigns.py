@@ -1,13 +1,15 @@
 """The campaigns and clusters in config/: each is valid, and skips only what its machine cannot run."""
 
+import json
 import sys
 from collections import Counter
 
 import pytest
 
-from regatta.campaign.expansion import expand
+from regatta.campaign.expansion import content_hash, expand
 from regatta.campaign.load import CLUSTERS, load_campaign
 from regatta.campaign.yaml_file import read_yaml, schema_errors
+from regatta.core.files import ROOT
 from regatta.core.schemas import load_schema
 
 
@@ -73,3 +75,19 @@ def test_the_campaign_of_all_collectives_says_why_it_leaves_cells_out(tmp_path):
     of_nccl = [cell.spec["parameters"] for cell in found.cells if cell.spec["backend"] == "nccl"]
     assert len({parameters["operation"] for parameters in of_nccl if "operation" in parameters}) == 9
     assert {parameters["batch_size"] for parameters in of_nccl if "model" in parameters} == {16, 32, 64, 128}
+
+
+def test_cells_of_shipped_campaigns_keep_their_ids(monkeypatch, wording):
+    """A digest of all specs of each campaign, without the hashes of programs; results of earlier versions stay valid.
+
+    It may change with a benchmark's version, an example or a campaign: then the changelog says what is measured again.
+    """
+    monkeypatch.chdir(ROOT)
+    digests = []
+    for path in [CLUSTERS.parent / "config.yaml", *sorted((CLUSTERS.parent / "campaigns").rglob("*.yaml"))]:
+        found = expand(load_campaign(path, may_lack_files=True))
+        specs = [cell.spec for cell in [*found.cells, *(cell for cell, _ in found.skipped)]]
+        specs = [{key: value for key, value in spec.items() if key not in ("executables", "starter")} for spec in specs]
+        hashes = [content_hash(json.loads(json.dumps(spec).replace(str(ROOT), "ROOT"))) for spec in specs]
+        digests.append(f"{path.relative_to(CLUSTERS.parent)}: {content_hash(sorted(hashes))}")
+    wording(digests)

@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from collections import Counter
 from types import SimpleNamespace
 
@@ -23,7 +24,10 @@ from campaigns import (
 from copied_tree import rows_of
 
 from regatta.core.errors import UserError
+from regatta.core.readers import READER
 from regatta.run.supervise import supervise
+from regatta.store.checksums import sealed_file
+from regatta.store.history import digest_of
 from regatta.store.jobs import NO_SPACE_LEFT
 
 PROGRAM = """
@@ -118,24 +122,79 @@ def test_a_program_that_gives_no_number_is_a_failed_cell_with_its_cause(tmp_path
     assert len(list((batch / "logs").glob("*.log"))) == len(records)
 
 
-def test_an_edited_pattern_is_applied_to_the_kept_output(tmp_path, campaign):
+def test_an_edited_pattern_is_applied_to_the_kept_output(tmp_path, campaign, wording):
+    """Records that are read again keep launch and time of the measurement, and nothing runs."""
     code = "import os, sys, time; os.environ['RANK'] == '0' and print('rate: ', time.time_ns(), 'half: 7')"
     entry = {"command": ["python3", "-c", code], "files": {}, "parameters": {}, "check": {}}
     path = write_campaign(tmp_path, campaign(entry | {"read": {"rate": RATE["rate"] | {"match": r"rate:\s(\d+)"}}}))
     assert snakemake(tmp_path, path).returncode != 0  # two spaces: the pattern finds nothing
+    results = tmp_path / "results" / "small"
+    before = {row["launch"]: row for row in rows_of(results / "measurements.csv")}
+    launches = rows_of(results / "launches.csv")
+    batches = {path.name for path in (results / "batches").iterdir()}
+    time.sleep(1.1)  # times are in seconds
     good = entry | {"read": {"rate": RATE["rate"] | {"match": r"rate: +(\d+)", "unit": "B/s"}}}
     write_campaign(tmp_path, campaign(good))
+    planned = snakemake(tmp_path, path, "plan")
+    wording([line for line in planned.stdout.splitlines() if "read again," in line])
+    plan = json.loads((results / "plan.json").read_text())
+    assert [plan["totals"][name] for name in ("outputs_read_again", "launches", "minutes", "gpu_hours")] == [2, 0, 0, 0]
+    assert len(record_lines(results)) == 2  # a plan reads nothing
     done = snakemake(tmp_path, path)
     assert done.returncode == 0, done.stdout + done.stderr
-    results = tmp_path / "results" / "small"
-    logs = sorted(path.read_text() for path in results.glob("batches/*/logs/*.log"))
-    assert len(logs) == 4
-    assert logs[0] == logs[1] != logs[2] == logs[3]  # two launches, each read twice
     records = record_lines(results)
     assert sorted(record["status"] for record in records) == ["failed", "failed", "ok", "ok"]
+    after = {row["launch"]: row for row in rows_of(results / "measurements.csv")}
+    for name in ("time_utc", "repeat", "hosts", "elapsed_s"):
+        assert {launch: row[name] for launch, row in after.items()} == {la: row[name] for la, row in before.items()}
+    assert {row["status"] for row in after.values()} == {"ok"}
+    assert [row | {"num_ok": "0", "num_failed": "1"} for row in launches] == launches
+    assert [row | {"num_ok": "0"} for row in rows_of(results / "launches.csv")] == launches  # none was added
+    assert {path.name for path in (results / "batches").iterdir()} == batches
     write_campaign(tmp_path, campaign(good | {"read": {"half": RATE["rate"] | {"match": r"half: (\d+)"}}}))
     assert snakemake(tmp_path, path).returncode == 0
     assert [r["slowest_rank_samples_ns"] for r in record_lines(results)].count([round(1e12 / 7)]) == 2
+    assert "problem" not in snakemake(tmp_path, path).stderr  # the manifests list what was added
+
+
+def test_outputs_that_an_earlier_reader_may_have_read_differently_are_read_again_once(tmp_path, campaign):
+    """Those with a comma in a number, and those of several ranks. Other records keep the earlier reader."""
+    code = "import os, sys; os.environ.get('RANK', '0') == '0' and print('rate:', sys.argv[1])"
+    common = {"files": {}, "parameters": {}, "check": {}}
+    entries = [
+        {"name": "comma", "command": ["python3", "-c", code, "1,234 GB/s"], "ranks": "one"},
+        {"name": "plain", "command": ["python3", "-c", code, "1234 GB/s"], "ranks": "one"},
+        {"name": "ranks", "command": ["python3", "-c", code, "1234 GB/s"]},
+    ]
+    path = write_campaign(tmp_path, campaign(*(entry | common for entry in entries), repeats=2))
+    assert snakemake(tmp_path, path).returncode == 0
+    results = tmp_path / "results" / "small"
+    before = rows_of(results / "measurements.csv")
+    for launch in results.glob("launches/*.jsonl"):
+        lines = [json.loads(line) for line in launch.read_text().splitlines()]
+        kept = [{key: of for key, of in line.items() if key not in ("reader", "line", "checksum")} for line in lines]
+        launch.write_bytes(sealed_file(kept, launch.stem))
+    (manifest,) = results.glob("batches/*/manifest.json")
+    content = json.loads(manifest.read_text())
+    for entry in content["launches"]:
+        entry["size_bytes"] = (results / "launches" / f"{entry['launch']}.jsonl").stat().st_size
+        entry["records"] = [{key: of for key, of in one.items() if key != "reader"} for one in entry["records"]]
+    older = json.dumps(content | {"digest": digest_of(content["launches"])})
+    manifest.write_text(older)
+    dry = snakemake(tmp_path, path, "plan")
+    assert "4 outputs are" in dry.stdout
+    assert snakemake(tmp_path, path).returncode == 0
+    readers = Counter((r["spec"]["parameters"]["program"], r.get("reader")) for r in record_lines(results))
+    assert readers == {
+        ("comma", None): 2, ("comma", READER): 2, ("plain", None): 2, ("ranks", None): 2, ("ranks", READER): 2,
+    }  # fmt: skip
+    after = rows_of(results / "measurements.csv")
+    assert [row | {"line": ""} for row in after] == [row | {"line": ""} for row in before]
+    for text in (manifest.read_text(), older):  # older: as if the run was killed before it had written the manifest
+        manifest.write_text(text)
+        again = snakemake(tmp_path, path, "plan")
+        assert "read again" not in again.stdout + again.stderr
+        assert json.loads((results / "plan.json").read_text())["notes"] == []
 
 
 OSU = """
@@ -215,6 +274,56 @@ def test_a_program_that_fails_is_started_once_for_all_sizes(tmp_path, campaign):
     assert len(list((batch / "logs").glob("*.log"))) == 2
 
 
+RANKS = """
+import os, sys, time
+
+rank, mode = int(os.environ["RANK"]), sys.argv[1]
+for step in range(20):
+    for text in ("step %d" % step, " took ", "%d.5 ms" % (step + 1), "" if rank or step < 19 else " (last)", chr(10)):
+        if rank == 0 or mode == "both":
+            os.write(1, text.encode())
+        else:
+            os.write(2, b"noise 3 " if text != chr(10) else b"more" + text.encode())
+        time.sleep(0.0005)
+os.write(1, b"no end")
+"""
+STEP = {"step": {"samples": r"took ([\d.]+) ms", "unit": "ms", "better": "smaller"}}
+
+
+def test_lines_are_known_by_rank_and_a_quantity_of_several_ranks_fails_its_cell(tmp_path, campaign):
+    """Ranks print in pieces at the same time. One that prints alone gives valid samples; try_output.py agrees."""
+    entries = [{"name": mode, "command": ["python3", "-c", RANKS, mode, "{n}"]} for mode in ("alone", "both")]
+    (batch,) = frozen_batches(tmp_path, campaign(*(of | {"read": STEP, "check": {}} for of in entries), repeats=1))
+    script(tmp_path, "measure.py", "--batch", str(batch))
+    records = {record["spec"]["parameters"]["program"]: record for record in record_lines(batch.parents[1])}
+    assert records["alone"]["slowest_rank_samples_ns"] == [round(1e6 * (step + 1.5)) for step in range(20)]
+    assert (records["both"]["status"], records["both"]["phase"]) == ("failed", "measure")
+    assert "on 2 ranks:" in records["both"]["cause"]
+    logs = {"took" in path.read_text() and "1: step" in path.read_text(): path for path in batch.glob("logs/*.log")}
+    for is_both, path in logs.items():
+        lines = path.read_text().splitlines()
+        assert lines[0].startswith("regatta: ")
+        assert {line[:3] for line in lines[1:]} == {"0: ", "1: "}
+        assert sorted(line[3:] for line in lines if line.endswith("no end")) == ["no end", "no end"]
+        name = "both" if is_both else "alone"
+        words = ["try_output.py", str(tmp_path / "campaign.yaml"), str(path), "--benchmark", name]
+        assert script(tmp_path, *words, check=False).returncode == (2 if is_both else 0)
+
+
+def test_results_of_an_import_format_are_those_of_the_rank_that_prints_them(tmp_path, campaign):
+    both = OSU.replace('os.environ["RANK"] == "0"', "True").replace("time.time_ns() % 1000 / 1000", "0")
+    noise = OSU.replace("sys.exit", "print('rank', os.environ['RANK'], 'warns') or sys.exit")
+    entries = [
+        {"name": name, "command": ["python3", "-c", code, "0"]} for name, code in (("one", noise), ("both", both))
+    ]
+    common = {"files": {}, "parameters": {}, "check": {}, "read": "osu", "sizes": [4, 16]}
+    (batch,) = frozen_batches(tmp_path, campaign(*(entry | common for entry in entries), repeats=1))
+    script(tmp_path, "measure.py", "--batch", str(batch))
+    found = {(r["spec"]["parameters"]["program"], r["status"]): r["cause"] for r in record_lines(batch.parents[1])}
+    assert set(found) == {("one", "ok"), ("both", "failed")}
+    assert "ranks: 0, 1" in found["both", "failed"]
+
+
 def test_nodes_without_the_driver_refuse_programs(tmp_path, campaign):
     frozen_batches(tmp_path, campaign())
     program = ROOT / "workflow" / "scripts" / "bench" / "run_batches.py"
@@ -236,8 +345,8 @@ def test_words_reach_the_program_as_written(tmp_path, campaign):
 
 
 def test_an_output_file_and_one_process(tmp_path, campaign):
-    code = "import os, sys; print('rate:', os.environ['WORLD_SIZE'], 'PASSED', file=open(sys.argv[1], 'a'))"
-    data = campaign({"command": ["python3", "-c", code, "{output}"], "ranks": "one"}, repeats=1)
+    code = "import sys; print('rate:', sys.argv[2], 'PASSED', file=open(sys.argv[1], 'a'))"
+    data = campaign({"command": ["python3", "-c", code, "{output}", "1"], "ranks": "one"}, repeats=1)
     (batch,) = frozen_batches(tmp_path, data)
     script(tmp_path, "measure.py", "--batch", str(batch))
     (record,) = record_lines(batch.parent.parent)

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from campaigns import ROOT, fake_campaign, frozen_batches, lines, processes_naming, record_lines, script, slots
 
-from regatta.launchers import LAUNCHERS, launch_environment
+from regatta.launchers import LAUNCHERS, Allocation, launch_environment
 
 BENCH = ROOT / "workflow" / "scripts" / "bench"
 NUM_MEASUREMENTS = 14  # 7 cells, 2 repeats
@@ -227,8 +227,13 @@ def test_requests_and_variables_are_those_of_the_driver(tmp_path, monkeypatch):
     for name in ("SLURM_PROCID", "SLURM_JOB_ID", "REGATTA_X", "APPTAINER_BIND", "OMP_NUM_THREADS", "MASTER_ADDR",
                  "NCCL_SOCKET_IFNAME", "NCCL_DEBUG", "CUDA_VISIBLE_DEVICES"):  # fmt: skip
         monkeypatch.setenv(name, "7")
-    stack = content["stacks"]["host"] | {"env": {"OMP_NUM_THREADS": "2", "MASTER_PORT": "1"}}
-    found, expected = frozen_batch.rank_environment(stack), launch_environment(LAUNCHERS["none"], stack)
+    stack = content["stacks"]["host"] | {
+        "env": {"OMP_NUM_THREADS": "2", "MASTER_PORT": "1", "MASTER_ADDR": "{first_host}"}
+    }
+    found, expected = (
+        frozen_batch.rank_environment(stack),
+        launch_environment(LAUNCHERS["none"], stack, meeting=Allocation().meeting(stack, (), is_program=False)),
+    )
     without_python = {name: value for name, value in found.items() if not name.startswith("PYTHON")}
     assert without_python == {name: value for name, value in expected.items() if not name.startswith("PYTHON")}
     assert found["PYTHONNOUSERSITE"] == "1"

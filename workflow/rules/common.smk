@@ -1,5 +1,6 @@
 """Plan the campaign, once, before the graph is built (regatta/workflow.py). Names in capitals are used by the rules."""
 
+import os
 import re
 import sys
 from pathlib import Path
@@ -27,6 +28,7 @@ BATCH_RESOURCES = SESSION.batch_resources()
 PREFLIGHT_RESOURCES = SESSION.preflight_resources()
 if PLAN:
     CAMPAIGN = str(PLAN.campaign.file.path)
+    CAMPAIGN_SHOWN = os.fsencode(CAMPAIGN).decode(errors="backslashreplace")  # a log is UTF-8
     FROZEN = str(PLAN.frozen_campaign)
     # All cores: without submission, even within the user's allocation, one batch runs at a time.
     THREADS = ALL_CORES if workflow.local_exec else 1
@@ -38,6 +40,6 @@ if PLAN:
     LATEST_PREFLIGHT = PREFLIGHT or latest_preflight(PLAN.results)
     UNLISTED = [str(path) for path in PLAN.history.unlisted]  # launch files of batches that were stopped
 else:
-    CAMPAIGN = FROZEN = RESULTS  # used by rules that are not run in a job
+    CAMPAIGN = CAMPAIGN_SHOWN = FROZEN = RESULTS  # used by rules that are not run in a job
     THREADS, PREFLIGHT, PREFLIGHT_REQUEST, LATEST_PREFLIGHT, UNLISTED = 1, [], [], [], []
     BATCH_PATTERN, CAMPAIGN_PATTERN = ANY_BATCH, "[^/]+"

@@ -24,8 +24,7 @@ rule gate:
         campaign=FROZEN,
         measurements=f"{RESULTS}/measurements.csv",
         baseline=f"--baseline {SESSION.baseline}" if SESSION.baseline else "",
-        margin=SESSION.gate["margin"],
-        allocation_variation=SESSION.gate["allocation_variation"],
+        options=SESSION.gate_options,
         text=SESSION.gate_files[0],
         junit=SESSION.gate_files[1],
         html=SESSION.gate_files[2],
@@ -34,5 +33,5 @@ rule gate:
     shell:
         # Session.close prints the text at the end, after Snakemake's messages about a failed job.
         "{params.program:q} --log {log:q} --campaign {params.campaign:q} --measurements {params.measurements:q}"
-        " {params.baseline} --margin {params.margin} --allocation-variation {params.allocation_variation}"
+        " {params.baseline} {params.options}"
         " --out-text {params.text:q} --out-junit {params.junit:q} --out-html {params.html:q} >/dev/null"

@@ -18,7 +18,7 @@ rule plan:
         campaign=untracked(CAMPAIGN),
         retry=untracked(RETRY_FLAG),
     message:
-        "Plan {CAMPAIGN}"
+        "Plan {CAMPAIGN_SHOWN}"
     shell:
         "{params.program:q} --log {log:q} --campaign={params.campaign:q} --results results {params.retry}"
 
@@ -37,6 +37,6 @@ rule freeze:
         campaign=untracked(CAMPAIGN),
         retry=untracked(RETRY_FLAG),
     message:
-        "Freeze {CAMPAIGN} and its batches"
+        "Freeze {CAMPAIGN_SHOWN} and its batches"
     shell:
         "{params.program:q} --log {log:q} --campaign={params.campaign:q} --results results {params.retry}"

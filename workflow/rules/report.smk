@@ -26,6 +26,7 @@ rule report:
     params:
         program=program("report.py"),
         code=digest(sources("report.py") + PAGE),
+        command=SESSION.command,
         tables=untracked(f"{RESULTS}/tables"),
         launches=untracked(f"{RESULTS}/launches"),
     message:

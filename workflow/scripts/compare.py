@@ -5,8 +5,9 @@ Exit status: 0 no cell is slower, 1 a cell of the last campaign is slower, 2 err
 python workflow/scripts/compare.py results/before results/after --margin 0.05 --html compared.html
 python workflow/scripts/compare.py results/v1 results/v2 results/v3 --html history.html
 
-Each is a results folder, or a file of another benchmark that import_results.py reads (docs/formats.md). Cells are
-matched by their specification and the name of their stack. Definitions: docs/metrics.md. Needs no GPU.
+Each is a results folder or its name in results, or a file of another benchmark that import_results.py reads
+(docs/formats.md). Cells are matched by their specification and the name of their stack. Definitions: docs/metrics.md.
+Needs no GPU. make compare A=before B=after does the same.
 """
 
 import argparse
@@ -33,7 +34,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as scratch:
         campaigns = [
             read_imported(path, args.stack, options, Path(scratch)) if path.is_file() else read_campaign(path)
-            for path in (args.base, *args.test)
+            for path in map(results_of, (args.base, *args.test))
         ]
     history = compare_several(campaigns, args.margin)
     found, is_pair = history.compared[-1], len(campaigns) == 2
@@ -47,10 +48,18 @@ def main() -> None:
     sys.exit(1 if found.num("slower") else 0)
 
 
+def results_of(name: str) -> Path:
+    """Return a folder or file; a name that is neither is that of a folder in results."""
+    if not name:
+        raise UserError("A campaign to compare is empty. Write make compare A=before B=after.")
+    path, named = Path(name), Path("results", name)
+    return named if not path.exists() and named.is_dir() else path
+
+
 def arguments() -> argparse.Namespace:
     parser = script_parser(__doc__)
-    parser.add_argument("base", type=Path, metavar="BASE", help="results folder, or a file to import")
-    parser.add_argument("test", type=Path, metavar="TEST", nargs="+", help="one or more, each compared with BASE")
+    parser.add_argument("base", metavar="BASE", help="results folder or its name, or a file to import")
+    parser.add_argument("test", metavar="TEST", nargs="+", help="one or more, each compared with BASE")
     parser.add_argument(
         "--margin",
         type=margin_option,

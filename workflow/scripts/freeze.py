@@ -17,6 +17,10 @@ def main() -> None:
     parser.add_argument("--retry", action="store_true", help="repeat measurements that are not ok")
     arguments = parser.parse_args()
     plan = make_plan(arguments.campaign, arguments.results, is_retry=arguments.retry)
+    if plan.campaign.data["gate"]["baseline_campaign"]:
+        from regatta.compare.forecast import gate_forecast  # loads pandas, which other plans do not need
+
+        plan.matrix.notes.extend(gate_forecast(plan))
     write_frozen(plan)
     write_plan(plan)
 

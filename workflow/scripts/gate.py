@@ -1,6 +1,6 @@
 """Check whether a campaign passes: every cell ok, and none slower than in a baseline campaign.
 
-Exit status: 0 passed, 1 failed, 2 error.
+Exit status: 0 passed, 1 failed, 2 error, 5 undecided: launches are too few or too noisy to pass or fail a cell.
 
 python workflow/scripts/gate.py --campaign results/new/campaign.<digest>.json
     --measurements results/new/measurements.csv --baseline results/old
@@ -14,7 +14,8 @@ from pathlib import Path
 
 from regatta.compare.campaigns import compare_campaigns, read_campaign
 from regatta.compare.comparison_page import comparison_page
-from regatta.compare.gate import ALLOCATION_VARIATION, gate_text, headline, judge, junit
+from regatta.compare.gate import STATUS, gate_text, headline, judge, junit
+from regatta.compare.gate_rules import LIKELY, POLICIES
 from regatta.core.errors import run_script, script_parser
 from regatta.core.verdicts import margin_option
 from regatta.store.csv_files import MEASUREMENTS, read_csv
@@ -38,8 +39,13 @@ def main() -> None:
     parser.add_argument(
         "--allocation-variation",
         type=margin_option,
-        default=ALLOCATION_VARIATION,
-        help=f"ratio - 1 that two allocations have shown when nothing changed (default {ALLOCATION_VARIATION})",
+        help="ratio - 1 that two allocations have shown when nothing changed (default 0.085 with jobs, else 0)",
+    )
+    parser.add_argument(
+        "--undecided",
+        choices=POLICIES,
+        default=LIKELY,
+        help="undecided cells that stop the gate: with an estimate beyond the threshold (default), all, or none",
     )
     parser.add_argument("--out-text", type=Path, required=True, help="gate.txt")
     parser.add_argument("--out-junit", type=Path, required=True, help="gate.junit.xml")
@@ -47,17 +53,19 @@ def main() -> None:
     args = parser.parse_args()
     base = read_campaign(args.baseline) if args.baseline else None
     results = read_frozen_campaign(args.campaign), read_csv(args.measurements, MEASUREMENTS)
-    gate = judge(*results, base and (base.campaign, base.measurements), args.margin, args.allocation_variation)
+    before = base and (base.campaign, base.measurements)
+    gate = judge(*results, before, args.margin, args.allocation_variation, args.undecided)
     page = args.out_html if gate.compared else None
     if page:
         test = read_campaign(args.campaign.parent)
-        found = compare_campaigns(base, test, args.margin, args.allocation_variation)
-        write_text(page, comparison_page(found, page, headline(gate)))
+        found = compare_campaigns(base, test, args.margin, gate.allocation_variation)
+        lead, text = headline(gate)
+        write_text(page, comparison_page(found, page, (lead, f"{text}; {gate.threshold_line}")))
     text = gate_text(gate, args.out_text.parent, page)
     write_text(args.out_junit, junit(gate))
     write_text(args.out_text, text)
     print(text, end="")
-    sys.exit(0 if gate.is_passed else 1)
+    sys.exit(STATUS[gate.result])
 
 
 if __name__ == "__main__":

@@ -18,6 +18,10 @@ def main() -> None:
     parser.add_argument("--retry", action="store_true", help="plan to repeat measurements that are not ok")
     arguments = parser.parse_args()
     plan = make_plan(arguments.campaign, arguments.results, is_retry=arguments.retry, may_lack_files=True)
+    if plan.campaign.data["gate"]["baseline_campaign"]:
+        from regatta.compare.forecast import gate_forecast  # loads pandas, which other plans do not need
+
+        plan.matrix.notes.extend(gate_forecast(plan))
     write_plan(plan)
     print(plan_text(plan, SHOWN_ON_TERMINAL), end="")
     print(f"page: {plan.results}/plan.html")

@@ -4,10 +4,12 @@ python workflow/scripts/read_output.py OUTPUT FORMAT NODES GPUS_PER_NODE PROCESS
 """
 
 import argparse
+import io
 import json
 from pathlib import Path
 
 from regatta.core.errors import UserError, run_script
+from regatta.core.matching import BY_SRUN, LABELLED, labelled_lines
 from regatta.core.readers import program_of
 from regatta.core.text import one_line, size
 from regatta.formats import add_formats, all_formats, read_checked, read_content
@@ -31,13 +33,43 @@ def read_results(output: Path, name: str, options: Options, processes: Options) 
     kinds = formats_named(name)
     options = processes if any(kind.counts_processes for kind in kinds) else options
     try:
-        found, source = read_checked(read_content(output), output.name, options)
+        content, numbers = of_one_rank(read_content(output), output.name, options)
+        found, source = read_checked(content, output.name, options)
     except UserError as error:
         text = str(error).replace(" Nothing was imported.", "")
         raise UserError(text.replace("--gpus-per-node", "gpus_per_node").replace("--nodes", "nodes")) from None
     if found not in kinds:
         raise UserError(f"the output is {found.contents}. Set read: {found.name}")
-    return [_result(reading) for reading in source.readings]
+    results = [_result(reading) for reading in source.readings]
+    return [result | {"line": result["line"] and numbers.get(result["line"], result["line"])} for result in results]
+
+
+def of_one_rank(content: bytes, name: str, options: Options) -> tuple[bytes, dict[int, int]]:
+    """Return the lines of the rank that printed results, with the numbers that they have in a labelled log.
+
+    All lines if none printed results, as in a log without labels. Raises UserError if several ranks did.
+    """
+    if not content.startswith(LABELLED):
+        return content, {}
+    _, _, rest = content.partition(b"\n")
+    lines = [*labelled_lines(io.BytesIO(rest), is_divided=content.startswith(BY_SRUN))]
+    readable = []
+    for rank in sorted({rank for _, rank, line in lines if rank is not None and line.strip()}):
+        of_rank = [(number, line) for number, of, line in lines if of == rank]
+        found = b"\n".join(line for _, line in of_rank), {place: of[0] for place, of in enumerate(of_rank, 1)}
+        try:
+            read_checked(found[0], name, options)
+            readable.append((rank, found))
+        except UserError:  # messages of this rank
+            continue
+    if len(readable) > 1:
+        ranks = ", ".join(str(rank) for rank, _ in readable)
+        remedy = "Print them on one rank. If MPI does not connect the ranks, each runs as a separate program"
+        raise UserError(f"results are printed on {len(readable)} ranks: {ranks}. {remedy}")
+    if readable:
+        return readable[0][1]
+    all_lines = {number: line for number, _, line in lines}
+    return b"\n".join(all_lines.get(number, b"") for number in range(1, max(all_lines, default=0) + 1)), {}
 
 
 def _result(reading: Reading) -> dict:
@@ -51,7 +83,7 @@ def _result(reading: Reading) -> dict:
         "size": num_bytes,
         "line": reading.line,
         "samples": [time / NANOSECONDS for time in slowest] or [mean],
-        "failure": reading.failure,
+        "failure": reading.crash.text if reading.crash else reading.failure,
         "bus_factor": factor(num_ranks) if (factor := BUS_FACTOR.get(stated["operation"])) and num_ranks > 1 else None,
     }
 

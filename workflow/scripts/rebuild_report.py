@@ -6,6 +6,7 @@ python workflow/scripts/rebuild_report.py config/my.yaml
 Needs no GPU and no Snakemake.
 """
 
+import sys
 from pathlib import Path
 
 from regatta.campaign.load import results_folder
@@ -13,6 +14,7 @@ from regatta.core.errors import UserError, run_script, script_parser
 from regatta.run.preflight import latest_preflight
 from regatta.store.collect import read_collected
 from regatta.store.frozen_files import read_frozen_campaign
+from regatta.store.launch_files import read_json
 from regatta.topics.catalog import make_tables, read_report_data, write_from_store, write_report, write_tables
 
 
@@ -35,6 +37,8 @@ def rebuild(folder: Path, frozen: Path) -> None:
     campaign, launches, tables = read_frozen_campaign(frozen), folder / "launches", folder / "tables"
     measurements, problems = folder / "measurements.csv", folder / "problems.json"
     write_from_store(campaign, launches, measurements, problems)
+    for problem in read_json(problems)["corrupt"]:
+        print(f"{launches}: {problem}", file=sys.stderr)
     write_tables(make_tables(campaign, read_collected(measurements)), tables)
     preflights = [*map(Path, latest_preflight(folder))]
     write_report(read_report_data(frozen, measurements, problems, tables, launches, preflights), folder / "report.html")

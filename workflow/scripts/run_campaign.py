@@ -9,6 +9,7 @@ Exit status, also of Snakemake called without this script:
   2  error in the campaign, the cluster file or the command line, or another run has locked the campaign
   3  some planned measurements have no record: the run was stopped, a stack excluded, or a batch not finished
   4  nothing measured: no planned cell has an ok record
+  5  the gate is undecided: nothing failed, but the launches are too few or too noisy to pass every cell
 `plan` exits with 0 or 2. make prints these as "Error 3" and exits with 2: call this script if the status matters.
 """
 

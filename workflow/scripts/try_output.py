@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from regatta.campaign.load import load_campaign
-from regatta.campaign.program_entries import BENCHMARK, sample_ns
+from regatta.campaign.program_entries import BENCHMARK, num_ranks, sample_ns
 from regatta.core.benchmarks import parse_bytes
 from regatta.core.errors import USER_ERROR, UserError, nearest, run_script
 from regatta.core.matching import lines_of_stream
@@ -90,18 +90,26 @@ def results_in_shape(
 ) -> tuple[tuple[int, int], list[FormatResult]]:
     """Return the first shape of a campaign that an output can be of, and its results. Raises UserError without one."""
     for shape in shapes:
-        spec = dict(zip(("nodes", "gpus_per_node"), shape, strict=True)) | {"device": None}
-        spec |= {"program": {"ranks": entry.get("ranks", "gpu")}}
         try:
-            return shape, read_results(output, entry["read"], *shape_of_run(spec), PLUGINS)
+            return shape, read_results(output, entry["read"], *shape_of_run(_spec(entry, shape)), PLUGINS)
         except UserError as error:
             problem = error
     raise problem
 
 
+def _spec(entry: dict, shape: tuple[int, int]) -> dict:
+    of = dict(zip(("nodes", "gpus_per_node"), shape, strict=True))
+    return of | {"device": None, "program": {"ranks": entry.get("ranks", "gpu")}}
+
+
+def _nums_ranks(entry: dict, shapes: list[tuple[int, int]]) -> set[int]:
+    return {num_ranks(_spec(entry, shape)) for shape in shapes}
+
+
 def try_format(output: Path, entry: dict, shapes: list[tuple[int, int]]) -> list[str]:
     """Print the results of an output in an import format. Returns why a launch with this output would fail."""
-    problems = list(read_quantities(output, parse_reader(entry["read"], entry.get("check"))).problems)
+    numbers = _nums_ranks(entry, shapes)
+    problems = list(read_quantities(output, parse_reader(entry["read"], entry.get("check")), numbers).problems)
     shape, results = results_in_shape(output, entry, shapes)
     sizes = [parse_bytes(size) for size in entry.get("sizes", ())] or [None]
     print(f"read: {entry['read']}: {plural(len(results), 'result')} of {text_of_shape(*shape)} ranks")
@@ -122,8 +130,8 @@ def _lines(output: Path, numbers: list[int]) -> dict[int, str]:
     """Return the text of these lines, the first one of each."""
     found: dict[int, str] = {}
     with output.open("rb") as stream:
-        for number, text in lines_of_stream(stream) if numbers else ():
-            if number > numbers[-1]:
+        for number, text, _ in lines_of_stream(stream) if numbers else ():
+            if number > max(numbers):
                 break
             if number in numbers:
                 found.setdefault(number, text)
@@ -151,11 +159,11 @@ def main() -> None:
     output = Path(given.output)
     data = load_campaign(given.campaign, may_lack_files=True).data
     entry = find_entry(given.campaign, [e for e in data["benchmarks"] if e["benchmark"] == BENCHMARK], given.benchmark)
+    shapes = [shape for of in data["shapes"] for shape in itertools.product(of["nodes"], of["gpus_per_node"])]
     if isinstance(entry["read"], str):
-        shapes = [shape for of in data["shapes"] for shape in itertools.product(of["nodes"], of["gpus_per_node"])]
         problems = try_format(output, entry, shapes)
     else:
-        reading = read_quantities(output, parse_reader(entry["read"], entry.get("check")))
+        reading = read_quantities(output, parse_reader(entry["read"], entry.get("check")), _nums_ranks(entry, shapes))
         print(*describe(output, entry, reading), sep="\n")
         problems = [*reading.problems, *_unrecordable(entry, reading)]
     if problems:

@@ -7,6 +7,7 @@ campaign file has changed since.
 import argparse
 import contextlib
 import gc
+import logging
 import os
 import shlex
 import signal
@@ -21,6 +22,7 @@ from snakemake.cli import get_argument_parser
 from regatta.campaign.load import load_campaign
 from regatta.campaign.yaml_file import read_yaml
 from regatta.compare.campaigns import check_baseline_campaign
+from regatta.compare.gate import STATUS, result_of
 from regatta.core.errors import (
     UNEXPECTED_ERROR,
     USER_ERROR,
@@ -34,15 +36,18 @@ from regatta.launchers import launcher_of
 from regatta.launchers.base import Geometry, end_jobs, outlive_run_campaign
 from regatta.plan.batches import Batch
 from regatta.plan.plan import Plan, nothing_to_retry, plan_campaign, tidy_frozen
+from regatta.report.commands import DEFAULTS, RUN_FILE
+from regatta.run.kept_outputs import read_again
 from regatta.run.on_finish import run_on_finish
 from regatta.run.preflight import failed_stacks
 from regatta.run.progress import outcome_text, run_status
 from regatta.run.run_lines import print_progress, warn_if_busy
 from regatta.store.history import end_times_after_now
 from regatta.store.jobs import hosts_to_avoid
+from regatta.store.launch_files import write_json
 
 NOTHING_TO_START = {"exclusive": False, "cpus_per_rank": 1}
-NO_GATE = {"baseline_campaign": None, "margin": 0, "allocation_variation": 0}
+NO_GATE = {"baseline_campaign": None, "margin": 0, "allocation_variation": 0, "undecided": "likely"}
 ALL_CORES = 10_000  # Snakemake reduces it to what it has
 FOLDERS = ("batches", "cache", "launches", "logs", "preflight", "tables")  # of a results folder
 # Options with which Snakemake only shows something, as its parser names them; --report is another case.
@@ -148,9 +153,8 @@ class Session:
         if Path("results").exists() and not Path("results").is_dir():  # Snakemake would end with a traceback
             raise UserError("results: is not a folder. Rename it, or work in another folder.")
         cluster, launcher, is_run = campaign.cluster, launcher_of(campaign.cluster), not is_read_only(self.options)
-        stacks = campaign.data["stacks"]
-        places = [launcher.checks.site_problems(*place, stacks) for place in campaign.places()]
-        found = list(dict.fromkeys(problem for problems in places for problem in problems))
+        of_places = (launcher.checks.site_problems(*place, campaign.data["stacks"]) for place in campaign.places())
+        found = dict.fromkeys(problem for problems in of_places for problem in problems)
         problems = "\n".join(f"config/clusters/{cluster['name']}.yaml: {problem}" for problem in found)
         if problems and is_run:
             raise UserError(problems)
@@ -162,9 +166,22 @@ class Session:
             end_times_after_now(Path("results") / campaign.name)
             check_folders(Path("results") / campaign.name, FOLDERS)
         plan = plan_campaign(campaign, Path("results"), is_retry=self.is_retry)
+        if is_run and read_again(plan.results, plan.kept, plan.history.grown):
+            plan = plan_campaign(campaign, Path("results"), is_retry=self.is_retry)
         for problem in [*plan.history.problems, *tidy_frozen(plan)] if is_run else ():
             print(f"{plan.results}: {problem}", file=sys.stderr)
+        if is_run:  # for the commands that the report proposes
+            write_json(plan.results / RUN_FILE, {"config": str(path), "profile": self._profile})
         return plan
+
+    @property
+    def _profile(self) -> str:
+        return [*(self.options.profile or ()), os.environ.get("SNAKEMAKE_PROFILE") or DEFAULTS["PROFILE"]][0]
+
+    @property
+    def command(self) -> list[str]:
+        """Return what the report's commands depend on: another campaign file or profile rebuilds it."""
+        return [str(self.plan.campaign.file.path), self._profile] if self.plan else []
 
     def _lock_campaign(self, name: str) -> None:
         """Lock a campaign until this process ends. Raises UserError if another Snakemake process runs it."""
@@ -177,7 +194,8 @@ class Session:
         """Return the resources of the jobs that measure batches."""
 
         def job(wildcards) -> tuple[Geometry, float, list[str]]:
-            batch, minutes = self.prices[wildcards.batch].batch, self.prices[wildcards.batch].minutes
+            price = self.prices[wildcards.batch]
+            batch, minutes = price.batch, price.reserved_minutes
             if self._is_all_held(batch):  # the preflight has ended by now: nothing is left to start
                 return Geometry(batch.cluster | NOTHING_TO_START, 1, 1, batch.geometry.device), 0, []
             return batch.geometry, minutes, hosts_to_avoid(self.results / "batches" / batch.id)
@@ -232,6 +250,13 @@ class Session:
         return self.plan.campaign.data["gate"] if self.plan else NO_GATE
 
     @property
+    def gate_options(self) -> str:
+        """Return the options of gate.py that are set, quoted for a shell."""
+        names = ("margin", "allocation_variation", "undecided")
+        given = {name: self.gate[name] for name in names if self.gate[name] is not None}
+        return shlex.join(f"--{name.replace('_', '-')}={value}" for name, value in given.items())
+
+    @property
     def gate_files(self) -> list[Path]:
         return [self.results / name for name in ("gate.txt", "gate.junit.xml", "gate.html")]
 
@@ -263,6 +288,7 @@ class Session:
         warn_if_busy(cluster, is_measuring=bool(self.prices) and not self.workflow.dryrun)
         if not self.workflow.local_exec:  # submitted jobs continue if run_campaign.py is killed
             outlive_run_campaign()
+        logging.getLogger("snakemake.logging").addFilter(self._is_shown)
         # On SIGTERM Snakemake would wait for its jobs, even for one that can never start.
         signal.signal(signal.SIGTERM, self._stop_once)
         if self.workflow.local_exec:
@@ -297,6 +323,11 @@ class Session:
             os.write(sys.stderr.fileno(), b"Stopping the ranks; completed measurements are kept.\n")
         raise KeyboardInterrupt
 
+    def _is_shown(self, record: logging.LogRecord) -> bool:
+        """Return whether Snakemake prints a record: not the error of a job that a stop has ended."""
+        is_of_job = hasattr(record, "rule_name") or getattr(record, "exception", None) == "RuleException"
+        return not (self.is_stopping.is_set() and record.levelno >= logging.ERROR and is_of_job)
+
     def _begin_to_close(self) -> None:
         """Ignore signals from now on: the jobs are over, and the last steps take seconds."""
         self.is_closing.set()
@@ -321,7 +352,7 @@ class Session:
         if self._has_judged():
             self._print_outcome()
             self._print_gate()
-            sys.exit(UNEXPECTED_ERROR)
+            sys.exit(STATUS[result_of(self.gate_files[0].read_text(encoding="utf-8"))])
         if self.targets == {"plan"}:
             sys.exit(USER_ERROR)  # such as an unwritable directory; printed above
         report_problem = self._build_partial_report()

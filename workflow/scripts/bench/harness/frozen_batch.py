@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness import launch_file
+from harness import launch_file, process
 from harness.launch_file import utc_now
 
 SCHEMA = 1
@@ -166,8 +166,11 @@ def rank_environment(stack: dict) -> dict[str, str]:
         for name, value in os.environ.items()
         if name not in REPLACED and (name in KEPT or not name.startswith(NOT_INHERITED))
     }
-    env = {name: value for name, value in stack["env"].items() if name not in ("MASTER_ADDR", "MASTER_PORT")}
-    fixed = {"REGATTA_THREADS_PER_RANK": env["OMP_NUM_THREADS"]} if "OMP_NUM_THREADS" in env else {}
+    meeting = {"{first_host}": "127.0.0.1", "{port}": str(process.free_port())}
+    template = re.compile("|".join(map(re.escape, meeting)))
+    env = {name: template.sub(lambda found: meeting[found[0]], value) for name, value in stack["env"].items()}
+    twins = {"OMP_NUM_THREADS": "REGATTA_THREADS_PER_RANK", "MASTER_ADDR": "REGATTA_MASTER_ADDR"}
+    fixed = {twin: env[name] for name, twin in twins.items() if name in env}
     return {**inherited, "PYTHONNOUSERSITE": "1", **fixed, **env, "PYTHONUNBUFFERED": "1"}
 
 

@@ -90,10 +90,14 @@ def connect_store(rank: int, world_size: int, timeout_seconds: float, name: str)
 
 
 def meeting_point(environment: dict[str, str]) -> tuple[str | None, str | None]:
-    """Return the store's address and port: the launcher's, or the first node of the Slurm step, where rank 0 runs."""
+    """Return the store's address and port: the launcher's, or the first node of the Slurm step, where rank 0 runs.
+
+    REGATTA_MASTER_ADDR is the MASTER_ADDR of the stack: its own name on another network, such as n1i.
+    """
     address = environment.get("MASTER_ADDR")
     if "SLURM_PROCID" in environment and "RANK" not in environment:  # even if an image or a wrapper sets MASTER_ADDR
-        address = first_host(environment.get("SLURM_STEP_NODELIST", "")) or address
+        first = environment.get("REGATTA_MASTER_ADDR") or first_host(environment.get("SLURM_STEP_NODELIST", ""))
+        address = first or address
     return address or None, environment.get("MASTER_PORT")
 
 

@@ -7,6 +7,7 @@ import gc
 import os
 import re
 import signal
+import socket
 import sys
 import time
 from dataclasses import dataclass
@@ -40,6 +41,13 @@ def die_with_parent() -> None:
     """Let the kernel kill this process when its parent dies, so that no orphan keeps a GPU. Linux only."""
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
+
+
+def free_port() -> int:
+    """Return a port of this machine on which nothing listens; it is not held."""
+    with socket.socket() as probe:
+        probe.bind(("", 0))
+        return probe.getsockname()[1]
 
 
 def print_stacks_on_signal() -> None:

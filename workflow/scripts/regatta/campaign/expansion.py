@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
+from regatta.campaign import executables
 from regatta.campaign import program_entries as programs
 from regatta.campaign.load import Campaign, does_not_fit
 from regatta.campaign.stacks import identity
@@ -217,6 +218,11 @@ def _all_cells(campaign: Campaign, sets: dict[str | None, Iterable[tuple[str, ..
                 spec, parts["parameters"] = common | {"parameters": parameters}, text
                 if code:
                     spec[of], parts[of] = code, of_code
+                parts.pop(executables.KEY, None)
+                if of == programs.BENCHMARK and (
+                    files := executables.executables_of(spec, entry.get("depends", ()), stack, cluster)
+                ):
+                    spec[executables.KEY], parts[executables.KEY] = files, canonical_json(files)
                 if hosts:
                     spec["hosts"], parts["hosts"] = list(hosts), canonical_json(hosts)
                 members = ",".join(f'"{key}":{parts[key]}' for key in sorted(parts))

@@ -5,12 +5,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from regatta.campaign import benchmark_files
+from regatta.campaign import benchmark_files, executables
 from regatta.campaign import program_entries as programs
 from regatta.campaign import script_entries as scripts
 from regatta.campaign.node_types import Shape, clusters_of_stacks, of_node_type, original, shapes_of_stacks
 from regatta.campaign.stacks import complete_stack, stack_problems
 from regatta.campaign.sweep import sweep_errors
+from regatta.campaign.variables import env_problems
 from regatta.campaign.versus import in_bytes, parameter_names, versus_as_in_cells, versus_errors
 from regatta.campaign.yaml_file import FileError, YamlFile, raise_errors, read_yaml, schema_errors
 from regatta.core.benchmarks import baseline_parameters, benchmark_names, built_in_names, load_benchmark
@@ -18,7 +19,7 @@ from regatta.core.errors import Problem, UserError, nearest
 from regatta.core.readers import program_of
 from regatta.core.schemas import fill_defaults, load_schema, place, show, violations
 from regatta.core.text import plural
-from regatta.launchers import LAUNCHERS, launcher_of
+from regatta.launchers import BY_HAND, LAUNCHERS, launcher_of
 from regatta.runtimes import RUNTIMES
 from regatta.runtimes.plugins import PLUGINS, load_plugin
 from regatta.runtimes.prologue_steps import prologue_problems
@@ -147,6 +148,11 @@ def load_campaign(path: Path, clusters: Path = CLUSTERS, *, may_lack_files: bool
             where = ("stacks", name)
             given = [key for key in stack if (*where, key) in file.lines]
             errors += _problem_errors(file, where, stack, stack_problems(stack, given, cluster), missing)
+        for error, is_missing in executables.depends_errors(file, sound["benchmarks"], cluster):
+            if is_missing and missing is not None:
+                missing.append(Missing(None, error.text, is_in_id=True))
+            else:
+                errors.append(error)
     errors += _field_errors(file, sound) + _sampling_errors(file, sound) + _allocation_errors(file, sound)
     errors += versus_errors(file, sound, stacks if errors else of_stacks)
     raise_errors(file, errors)
@@ -254,6 +260,7 @@ def _cluster_errors(file: YamlFile, cluster: dict, missing: list[Missing] | None
     launcher = launcher_of(cluster)
     checks = launcher.checks
     problems = checks.cluster_problems(cluster) + prologue_problems(cluster["prologue"], cluster["node_folders"])
+    problems += env_problems(cluster["env"], BY_HAND)
     found = _problem_errors(file, (), cluster, problems, missing)
     found += _thread_errors(file, ("env",), cluster["env"])
     both = [name for name in SOCKET_VARIABLES if cluster["network_interface"] and name in cluster["env"]]
@@ -331,7 +338,12 @@ def _shape_errors(file: YamlFile, data: dict, used: list[dict], clusters: Path) 
 
 
 def _field_errors(file: YamlFile, data: dict) -> list[FileError]:
-    """Return errors for fields of `exclude` and `baseline` that no cell has, and for impossible baselines."""
+    """Return errors for fields of `exclude` and `baseline` that no cell has, and for impossible baselines.
+
+    None if the benchmarks have errors: then their parameters are unknown.
+    """
+    if not data.get("benchmarks"):
+        return []
     of_user = {name: {} for name in programs.own_names(data)}
     when = fields_schema({key: {} for key in [*CELL_FIELDS, *parameter_names(data)]})
     errors = schema_errors(file, data["baseline"], fields_schema(of_user | baseline_fields()), ("baseline",))

@@ -12,20 +12,24 @@ from pathlib import Path
 
 from regatta.campaign import script_entries as scripts
 from regatta.campaign.script_entries import MAX_POINTS, PARAMETERS, TEMPLATE, render, setting_text, texts_of_points
+from regatta.campaign.variables import command_problem, has_reader, unescaped
 from regatta.campaign.yaml_file import FileError, YamlFile, schema_errors
 from regatta.core.benchmarks import parse_bytes
 from regatta.core.errors import UserError, nearest
 from regatta.core.readers import Quantity, parse_reader
 from regatta.core.schemas import place, show
 from regatta.core.units import find_unit
+from regatta.launchers import BY_HAND
 from regatta.launchers.base import Geometry
 from regatta.runtimes.base import whole_path
 
 BENCHMARK = "program"
-KEYS = ("name", "command", "ranks", "files", "read", "sizes", "check")
+KEYS = ("name", "command", "ranks", "files", "depends", "read", "sizes", "check")
 AXES = ("program", "settings", "reported_quantity")
 OF_SCRIPTS = ("files",)  # keys that a script has as well
 BUILT_IN = ("nodes", "gpus_per_node", "world_size", "output")  # known when a launch starts
+OF_LAUNCH = ("first_host", "port")  # other in each launch: in command and env, not in files; no reserved names
+STARTER = 2  # version of how a program is started that starts its ranks itself, or several on a node
 MOST_CHARACTERS = 20_000  # of a file: its text is in each record
 # The samples of a rate are the times of this much work, so that statistics of times apply. It depends on the unit
 # alone: the times of two cells are comparable. Nanoseconds then resolve rates up to 10^18 flop/s to 0.1 %.
@@ -72,6 +76,7 @@ def _entry_errors(file: YamlFile, where: tuple, entry: dict) -> list[FileError]:
         text = f"{place(where)} has {num_points:,} combinations of {of_launch}; the limit is {MAX_POINTS:,}."
         return [*found, file.error((*where, "parameters"), f"{text} Remove values.")]
     found += _command_errors(file, where, parameters, command)
+    found += _template_errors(file, (*where, "depends"), range(len(entry.get("depends", []))), (*parameters,))
     for name, path in files.items():
         found += _file_errors(file, (*where, "files", name), name, path)
     found += _reader_errors(file, where, entry)
@@ -102,17 +107,30 @@ def _unused_parameters(file: YamlFile, where: tuple, entry: dict) -> Iterator[Fi
 
 def _command_errors(file: YamlFile, where: tuple, parameters: dict, command: list) -> Iterator[FileError]:
     """Yield the errors of the templates in a command, and of its first word."""
-    known = (*parameters, *BUILT_IN)
-    for index in range(len(command)):
+    known = tuple(dict.fromkeys((*parameters, *BUILT_IN, *OF_LAUNCH)))
+    words = [file.texts.get((*where, "command", index), "") for index in range(len(command))]
+    problems = {index: problem for index in range(len(words)) if (problem := command_problem(words, index, known))}
+    for index, problem in problems.items():
         key = (*where, "command", index)
+        yield file.error(key, f"{place(key)} = {show(words[index])} {problem}")
+    others = [index for index in range(len(words)) if index not in problems]
+    yield from _template_errors(file, (*where, "command"), others, known)
+    first = file.texts.get((*where, "command", 0), "")
+    if command and (not first or first.startswith("-")):
+        yield file.error((*where, "command", 0), f"{place((*where, 'command', 0))} must name a program.")
+
+
+def _template_errors(
+    file: YamlFile, where: tuple, indices: Iterable[int], known: tuple[str, ...]
+) -> Iterator[FileError]:
+    """Yield the first error of the templates in each of some texts of a list."""
+    for key in [(*where, index) for index in indices]:
         text = file.texts.get(key, "")
         names = [found[1] if found[1] is not None else found[0] for found in TEMPLATE.finditer(text)]
         for name in [name for name in names if name not in ("{{", "}}", *known)][:1]:
             shown = f"{place(key)} = {show(text)} names {show(name)}, which is not a parameter.{nearest(name, known)}"
-            yield file.error(key, f"{shown} Known: {', '.join(known)}. A literal brace is written {{{{ or }}}}.")
-    first = file.texts.get((*where, "command", 0), "")
-    if command and (not first or first.startswith("-")):
-        yield file.error((*where, "command", 0), f"{place((*where, 'command', 0))} must name a program.")
+            known_text = f" Known: {', '.join(known)}." if known else ""
+            yield file.error(key, f"{shown}{known_text} A literal brace is written {{{{ or }}}}.")
 
 
 def _file_errors(file: YamlFile, key: tuple, name: str, path: object) -> Iterator[FileError]:
@@ -156,6 +174,8 @@ def check_quantity(item: tuple[str, Quantity]) -> None:
     name, quantity = item
     unit = find_unit(quantity.unit)[0]
     wanted = "smaller" if unit == "s" else "larger" if unit.endswith("/s") else None
+    if quantity.better not in ("smaller", "larger"):  # an error of the schema
+        return
     if wanted is None:
         raise UserError(f"read.{name}.unit: {quantity.unit!r} is not a unit of time or rate. Use one such as s or GB/s")
     if quantity.better != wanted:
@@ -193,6 +213,7 @@ def _points(file: YamlFile, index: int, entry: dict) -> Iterator[tuple[dict, dic
     words = [file.texts[*where, "command", number] for number in range(len(entry["command"]))]
     if "/" in words[0]:
         words[0] = str(whole_path(words[0]))
+    words = words if has_reader(words) else [*map(unescaped, words)]
     contents = {name: _content(whole_path(path)) for name, path in entry.get("files", {}).items()}
     for texts, (of_cell, read) in itertools.product(texts_of_points(file, where, given), of_cells):
         name, quantity = quantity_read(read, has_sizes=SIZE in of_cell)
@@ -206,6 +227,7 @@ def _points(file: YamlFile, index: int, entry: dict) -> Iterator[tuple[dict, dic
             "read": read,
             "check": entry.get("check", {}),
         }
+        program |= {} if program["ranks"] == "gpu" else {"starter": STARTER}  # absent otherwise: earlier ids stay valid
         reported = f"{name} ({find_unit(quantity.unit)[0]})"
         yield {"program": entry["name"], "settings": settings or None, "reported_quantity": reported}, program
 
@@ -245,17 +267,36 @@ def _content(path: Path) -> str:
     return path.read_bytes().decode()
 
 
-def command_of(spec: dict, output: str = OUTPUT) -> list[str]:
-    """Return the words of a cell's command, of which none passes through a shell. output: path of its output file."""
-    values = values_of(spec, output)
+def command_of(spec: dict, meeting: Mapping[str, str] = BY_HAND, output: str = OUTPUT) -> list[str]:
+    """Return the words of a cell's command, of which none passes through a shell.
+
+    meeting: values of OF_LAUNCH, unless a parameter has the name. output: path of its output file.
+    """
+    values = {**meeting, **values_of(spec, output)}
     return [render(word, values) for word in spec["program"]["command"]]
 
 
 def geometry_of(spec: dict, cluster: dict) -> Geometry:
     """Return where the processes of a cell start: one for each rank of the shape, some on each node, or one in all."""
     ranks, gpus = spec["program"]["ranks"], spec["gpus_per_node"]
-    nodes = 1 if ranks == "one" else spec["nodes"]
-    return Geometry(cluster, nodes, gpus, spec["device"], {"gpu": gpus, "node": 1, "one": 1}.get(ranks, ranks))
+    nodes, num = 1 if ranks == "one" else spec["nodes"], {"gpu": gpus, "node": 1, "one": 1}.get(ranks, ranks)
+    starts = (spec["nodes"], gpus) if starts_ranks(spec) else None
+    return Geometry(cluster, nodes, gpus, spec["device"], num, starts=starts)
+
+
+def starts_ranks(spec: dict) -> bool:
+    """Return whether the program starts its ranks itself."""
+    return spec["program"]["ranks"] in ("node", "one")
+
+
+def is_unverified(spec: dict) -> bool:
+    """Return whether nothing shows that the program has started all ranks of the shape."""
+    return starts_ranks(spec) and "ranks" not in spec["program"]["check"]
+
+
+def num_ranks(spec: dict) -> int:
+    """Return the number of ranks that an output has to state."""
+    return spec["nodes"] * spec["gpus_per_node"] if starts_ranks(spec) else geometry_of(spec, {}).num_ranks
 
 
 def values_of(spec: dict, output: str) -> dict[str, str]:
@@ -269,12 +310,6 @@ def run_parameters(spec: dict) -> dict[str, str]:
     """Return the parameters of a launch, without those that only distinguish its cells."""
     own = SIZE if isinstance(spec["program"]["read"], str) else QUANTITY
     return {key: value for key, value in spec["program"]["parameters"].items() if key != own}
-
-
-def file_text(content: str, values: Mapping[str, str]) -> str:
-    """Return the text of a file with the known {names} replaced. Other braces stay: a file may be of any format."""
-    names = "|".join(map(re.escape, values))
-    return re.sub(rf"\{{({names})\}}", lambda found: values[found[1]], content)
 
 
 def writes_output(spec: dict) -> bool:
@@ -316,9 +351,13 @@ def size_of(spec: dict) -> int | None:
 
 
 def what_runs(spec: dict) -> dict:
-    """Return the part of a spec that decides what a launch runs, without how its output is read."""
+    """Return the part of a spec that decides what a launch runs, without how its output is read.
+
+    Without its executables too: other stacks may run the same program elsewhere, and earlier cells lack them.
+    """
     program = {key: value for key, value in spec["program"].items() if key not in ("read", "check")}
     program["parameters"] = run_parameters(spec)
+    spec = {key: value for key, value in spec.items() if key != "executables"}
     return spec | {"program": program, "parameters": spec["parameters"]["program"]}
 
 

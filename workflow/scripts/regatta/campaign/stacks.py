@@ -9,8 +9,9 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
+from regatta.campaign.variables import env_problems, unescaped
 from regatta.core.errors import Problem
-from regatta.launchers import LAUNCHERS, STACK_KEYS, launcher_of
+from regatta.launchers import BY_HAND, LAUNCHERS, STACK_KEYS, launcher_of
 from regatta.runtimes import runtime_of
 from regatta.runtimes.base import Site, file_hash, is_below, whole_path
 from regatta.runtimes.prologue_steps import edited_file, hashed, prologue_problems
@@ -28,6 +29,7 @@ def stack_problems(stack: dict, given: Iterable[str], cluster: dict) -> list[Pro
     with_cluster = stack | {"prologue": [*cluster["prologue"], *stack["prologue"]]}
     found = runtime_of(stack).problems(with_cluster, given, site)
     found += prologue_problems(stack["prologue"], cluster["node_folders"])
+    found += env_problems(stack["env"], BY_HAND)
     for other in LAUNCHERS.values():
         for key in {*other.ranks.stack_keys} - {*launcher.ranks.stack_keys}:
             if stack[key]:
@@ -45,7 +47,7 @@ def complete_stack(stack: dict, cluster: dict, *, may_lack_files: bool = False) 
     image, wrapper = whole_path(stack["image"]), whole_path(stack["wrapper"])
     complete = {
         **stack,
-        "env": {**cluster["env"], **stack["env"]},
+        "env": {name: unescaped(value) for name, value in {**cluster["env"], **stack["env"]}.items()},
         **{key: [] for key in STACK_KEYS},
         **launcher_of(cluster).ranks.stack_options(cluster, stack),
         "image": str(image) if image else None,

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from regatta.campaign import program_entries as programs
 from regatta.campaign.yaml_file import FileError, YamlFile
-from regatta.core.benchmarks import benchmark_names, load_benchmark, parse_bytes
+from regatta.core.benchmarks import load_benchmark, parse_bytes
 from regatta.core.errors import nearest
 from regatta.core.schemas import fill_defaults, load_schema, place, show
 
@@ -12,8 +12,8 @@ COMMON_AXES = ("stack", "backend", "nodes", "gpus_per_node")  # axes of every be
 
 
 def parameter_names(data: dict) -> list[str]:
-    """Return the parameters of the campaign's benchmarks, or of all if none is valid, then those that users named."""
-    names = [entry["benchmark"] for entry in data.get("benchmarks", [])] or benchmark_names()
+    """Return the parameters of the campaign's benchmarks, then those that users named."""
+    names = {entry["benchmark"] for entry in data.get("benchmarks", [])}
     known = sorted({parameter for name in names for parameter in load_benchmark(name).parameters})
     return [*known, *(name for name in programs.own_names(data) if name not in known)]
 
@@ -36,9 +36,10 @@ def versus_as_in_cells(data: dict) -> dict:
 def versus_errors(file: YamlFile, data: dict, stacks: Iterable[str]) -> list[FileError]:
     """Return the error of an axis that no cell of the campaign has, or of a reference that is not among its values.
 
-    stacks: names of the stacks, with the copies for node types.
+    None if the benchmarks have errors: then their parameters are unknown. stacks: names of the stacks, with the copies
+    for node types.
     """
-    if "versus" not in data or "benchmarks" not in data:
+    if "versus" not in data or not data.get("benchmarks"):
         return []
     versus, names = versus_as_in_cells(data), [*COMMON_AXES, *parameter_names(data)]
     axis, where = versus["axis"], ("versus",) if isinstance(data["versus"], str) else ("versus", "axis")

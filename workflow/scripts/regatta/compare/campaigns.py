@@ -11,6 +11,7 @@ import pandas as pd
 
 from regatta.campaign.expansion import canonical_json
 from regatta.compare.fields import matched_fields, single_differences
+from regatta.compare.gate_rules import allocation_variation_of, gate_difference
 from regatta.core.benchmarks import benchmark_names, load_benchmark
 from regatta.core.errors import UserError, nearest
 from regatta.core.text import one_line
@@ -83,8 +84,8 @@ class CampaignsCompared:
 
     comparisons: a row for each cell with ok launches on both sides, the largest effect first; `reference` is base.
     unmatched: reason -> the cells that are not compared. fields: the single fields in which unmatched
-    cells of both differ. fallback: which primary times one side lacks; empty if none. once: results of functions
-    (`once_per_report`).
+    cells of both differ. fallback: which primary times one side lacks; empty if none. gate: how a gate with default
+    settings differs. once: results of functions (`once_per_report`).
     """
 
     base: CampaignResults
@@ -94,6 +95,7 @@ class CampaignsCompared:
     environment: list[Difference]
     fields: list[str]
     fallback: str = ""
+    gate: str = ""
     once: dict = field(default_factory=dict, init=False, compare=False, repr=False)
 
     @property
@@ -154,12 +156,16 @@ def compare_campaigns(
     if allocation_variation is not None:
         margins = [Margin(pair.margin_with(margin, allocation_variation), "gate") for pair in sides]
         verdicts = compare_all(sides, margin, allocation_variation)
-    comparisons = by_effect(compared_table(rows, sides, margins, verdicts)).reset_index(drop=True)
+    table, gate = compared_table(rows, sides, margins, verdicts), ""
+    if allocation_variation is None:
+        variation = allocation_variation_of(None, base.campaign, test.campaign)
+        gate = gate_difference(table.itertuples(), sides, margin, variation)
+    comparisons = by_effect(table).reset_index(drop=True)
     hosts = {cell.id: ", ".join(cell.hosts) for _, cell, _ in pairs if cell.hosts}
     comparisons = comparisons.assign(hosts=comparisons["cell"].map(hosts)) if hosts else comparisons  # for names
     fallback = fallback_text(base.measurements, test.measurements)
     environment = by_stack(dict(stack_sides(base, test)))
-    return CampaignsCompared(base, test, comparisons, unmatched, environment, fields, fallback)
+    return CampaignsCompared(base, test, comparisons, unmatched, environment, fields, fallback, gate)
 
 
 def matched_cells(

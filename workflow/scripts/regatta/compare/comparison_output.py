@@ -77,9 +77,14 @@ def statements(found: CampaignsCompared) -> list[tuple[str, str, str, str]]:
     words = {"num": len(known), "names": known if is_known else [], "unknown": "" if is_known else "no launch files"}
     findings = [*texts.compared_findings(judged)[::-1], Finding("environment", words, (), (), "environment")]
     found_texts = [(f, *texts.KIND_OF[f.kind].words(f.values | f.words)) for f in findings]
-    return [
+    said = [
         (f.anchor, LABELS[f.kind], f"{lead[:1].upper()}{lead[1:].removesuffix('.')}", text)
         for f, lead, text in found_texts
+    ]
+    return [
+        *said[:-1],
+        *([("comparisons", "Gate", "A gate decides otherwise", found.gate)] if found.gate else []),
+        said[-1],
     ]
 
 

@@ -6,12 +6,11 @@ from regatta.compare.campaigns import CampaignsCompared
 from regatta.compare.comparison_output import campaign_text, names_and_lists, statements, title_of
 from regatta.compare.pairs import VERDICTS, counts_of, pairs_block
 from regatta.core.text import plural
-from regatta.report.cells import encoded, figure_columns
+from regatta.report.cells import encoded
 from regatta.report.page import MAX_PLAIN_BYTES, download, load_template
 from regatta.store.csv_files import to_csv
 from regatta.topics.comparison import heatmap, texts
 from regatta.topics.comparison.comparison_section import environment_tables
-from regatta.topics.comparison.histogram import histogram
 
 
 def comparison_page(found: CampaignsCompared, path: Path, gate: tuple[str, str] | None = None) -> str:
@@ -27,12 +26,9 @@ def comparison_page(found: CampaignsCompared, path: Path, gate: tuple[str, str] 
         content = {
             "matrices": (matrices := heatmap.ratio_matrices(planned, {})),
             "halves": heatmap.halves(matrices),
-            "figure": histogram(judged),
             "table": None,
             "is_equal": False,
         }
-        indices = {cell: place for place, cell in enumerate(judged["cell"])}
-        block["figures"] = figure_columns([one for one in [content["figure"]] if one], indices)
     num, num_alone = len(found.environment), sum(map(len, found.unmatched.values()))
     return load_template("compare.html.j2").render(
         title=title_of(found),

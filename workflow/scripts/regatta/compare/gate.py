@@ -16,9 +16,25 @@ from types import SimpleNamespace
 import pandas as pd
 
 from regatta.compare.campaigns import matched_cells
+from regatta.compare.gate_rules import (
+    FAILED,
+    LIKELY,
+    NO_JOBS,
+    PASSED,
+    UNDECIDED,
+    allocation_variation_of,
+    differences,
+    has_jobs,
+    is_likely,
+    is_slower_alone,
+    outcome,
+    stops,
+    threshold_text,
+)
+from regatta.core.errors import GATE_UNDECIDED, UNEXPECTED_ERROR
 from regatta.core.moderation import MIN_LAUNCHES
-from regatta.core.text import natural, nodes_text, one_line, percent, status_text, three
-from regatta.core.verdicts import Compared, compare_all
+from regatta.core.text import natural, nodes_text, one_line, status_text, three
+from regatta.core.verdicts import Compared, compare_all, margins_text
 from regatta.kit.kinds import NOTE, SUMMARY, Kind, filled
 from regatta.model.frozen import Cell, FrozenCampaign
 from regatta.topics.base import fallback_text, grouped, plain_rows
@@ -26,9 +42,9 @@ from regatta.topics.comparison.comparison_tables import verdict_values
 from regatta.topics.comparison.texts import row_text
 from regatta.topics.failures import log_path
 
-ALLOCATION_VARIATION = 0.085  # default: for a standard deviation of 3 % between allocations (decision 7)
+STATUS = {PASSED: 0, FAILED: UNEXPECTED_ERROR, UNDECIDED: GATE_UNDECIDED}
 FAILURE = ("repeat", "status", "phase", "cause", "launch")
-COMPARED = "in {num_compared:cell/cells} compared with '{baseline}' ({margins})"
+COMPARED = "in {num_compared:cell/cells} compared with '{baseline}'"
 KINDS = (
     Kind(
         *("gate", SUMMARY),
@@ -36,17 +52,13 @@ KINDS = (
         parts=(
             "{problems}",
             ("{num_not_ok:cell/cells} not ok", "{num_ok:cell/cells} ok"),
-            ("{num_slower:regression/regressions} " + COMPARED, "no regression " + COMPARED),
+            (
+                "{num_slower:regression/regressions} beyond {threshold} " + COMPARED,
+                "{no_regression} beyond {threshold} " + COMPARED,
+                "{num_undecided} of {num_compared:cell/cells} compared with '{baseline}' undecided ({why})",
+            ),
+            "{num_also:cell/cells} undecided ({why})",
         ),
-    ),
-    Kind(
-        *("not_settled", NOTE),
-        lead="not settled (passes): {num_open:cell/cells}; largest ratio: {largest}",
-    ),
-    Kind(
-        *("allocations_excluded", NOTE),
-        lead="note: variation between allocations is not in the intervals of {num_excluded:cell/cells}: slower and"
-        " faster only beyond {limit} % (margin and allocation_variation)",
     ),
     Kind(
         *("screened", NOTE),
@@ -54,7 +66,16 @@ KINDS = (
         f" {MIN_LAUNCHES} launches on one side): slower means that every launch is slower than every baseline launch by"
         " more than the margin; expected by chance: at most {most_by_chance} of {num_screened:cell/cells}",
     ),
+    Kind(
+        *("differs", NOTE),
+        lead="note: compare.py, which judges by the margin ({margin}) alone, differs: {differences}",
+    ),
 )
+DIFFERENCES = {
+    "not_failed": "{num:cell/cells} slower there, no failure here",
+    "only_failed": "{num:regression/regressions} here, not slower there: it does not screen",
+    "only_stopped": "{num:undecided cell/undecided cells} here, without effect on its exit status",
+}
 
 
 @dataclass(frozen=True)
@@ -78,7 +99,8 @@ class JudgedCell:
 class Gate:
     """The result of the gate. problems: not tied to one cell; they fail the gate, notes do not.
 
-    allocation_variation: ratio added to the margin of cells whose intervals do not include it.
+    allocation_variation: ratio added to the margin of cells whose intervals do not include it. policy: which undecided
+    cells stop it (gate_rules.POLICIES).
     """
 
     campaign: str
@@ -88,10 +110,27 @@ class Gate:
     problems: list[str]
     notes: list[str]
     allocation_variation: float = 0.0
+    policy: str = LIKELY
+
+    @property
+    def result(self) -> str:
+        """Return passed, failed or undecided."""
+        if self.not_ok or self.with_verdict("slower") or self.problems:
+            return FAILED
+        return UNDECIDED if any(map(self.is_stopping, self.compared)) else PASSED
 
     @property
     def is_passed(self) -> bool:
-        return not (self.not_ok or self.with_verdict("slower") or self.problems)
+        return self.result == PASSED
+
+    def is_stopping(self, cell: JudgedCell) -> bool:
+        return cell.compared is not None and stops(cell.compared, self.policy)
+
+    @cached_property
+    def undecided(self) -> list[JudgedCell]:
+        """Return the undecided cells, those that stop the gate first, then the largest slowdown first."""
+        found = [cell for cell in self.compared if outcome(cell.compared) == UNDECIDED]
+        return sorted(found, key=lambda cell: not self.is_stopping(cell))
 
     @cached_property
     def not_ok(self) -> list[JudgedCell]:
@@ -109,27 +148,40 @@ class Gate:
     @property
     def values(self) -> dict[str, object]:
         """Return what the kinds of the gate's text name."""
-        rows, open_cells = [cell.compared for cell in self.compared], self.with_verdict("inconclusive")
-        excluded = [row for row in rows if row.margin_ratio > self.margin]
+        rows, num_slower = [cell.compared for cell in self.compared], len(self.with_verdict("slower"))
         screened = [row for row in rows if row.p_adjusted is None]
-        margins = [f"margin {percent(self.margin)} %"]
-        margins += [f"allocations {percent(self.allocation_variation)} %"] if excluded else []
+        num_likely = sum(is_likely(cell.compared) for cell in self.undecided)
+        why = f"{num_likely or 'none'} with an estimate beyond {self._thresholds}"
+        alone = [(row, is_slower_alone(row, self.margin)) for row in rows]
+        differ = differences(alone, self.policy)
         return {
-            "result": "passed" if self.is_passed else "failed",
+            "result": self.result,
             "problems": self.problems,
             "num_not_ok": len(self.not_ok),
             "num_ok": sum(cell.skipped is None for cell in self.cells),
-            "num_slower": len(self.with_verdict("slower")),
+            "num_slower": num_slower,
             "num_compared": len(rows),
             "baseline": self.baseline_campaign,
-            "margins": margins,
-            "num_open": len(open_cells),
-            "largest": f"{open_cells[0].id}: {_verdict_text(open_cells[0])}" if open_cells else "",
-            "num_excluded": len(excluded),
-            "limit": percent(excluded[0].margin_ratio) if excluded else "",
+            "threshold": self._thresholds,
+            "no_regression": "no regression" if rows and not self.undecided else "",
+            "num_undecided": len(self.undecided),
+            "num_also": len(self.undecided) if num_slower else 0,
+            "why": why if self.policy == LIKELY else f"{why}; gate.undecided = {self.policy}",
             "num_screened": len(screened),
             "most_by_chance": three(by_chance(screened)),
+            "margin": margins_text([self.margin]),
+            "differences": [filled(DIFFERENCES[kind], {"num": num}) for kind, num in differ.items() if num],
         }
+
+    @property
+    def _thresholds(self) -> str:
+        return margins_text(sorted({cell.compared.margin_ratio for cell in self.compared}))
+
+    @property
+    def threshold_line(self) -> str:
+        """Return the number that decides first; empty if nothing is compared."""
+        thresholds = [cell.compared.margin_ratio for cell in self.compared]
+        return threshold_text(self.margin, self.allocation_variation, thresholds) if thresholds else ""
 
 
 def judge(
@@ -137,14 +189,18 @@ def judge(
     measurements: pd.DataFrame,
     before: tuple[FrozenCampaign, pd.DataFrame] | None = None,
     margin: float = 0.05,
-    allocation_variation: float = 0.0,
+    allocation_variation: float | None = 0.0,
+    undecided: str = LIKELY,
 ) -> Gate:
     """Return the result of the gate for a frozen campaign and its measurements.
 
     before: the same of the baseline campaign.
-    margin: allowed relative increase of a time. allocation_variation: see Gate.
+    margin: allowed relative increase of a time. allocation_variation: see Gate; None: by scheduler. undecided: policy.
     """
     pairs, notes = _pairs(campaign, measurements, before) if before else ({}, [])
+    if pairs and allocation_variation is None and not has_jobs(campaign, before[0]):
+        notes.insert(0, NO_JOBS)
+    allocation_variation = allocation_variation_of(allocation_variation, campaign, *([before[0]] if before else []))
     verdicts = compare_all(list(pairs.values()), margin, allocation_variation)
     compared = {}
     for (cell, pair), verdict in zip(pairs.items(), verdicts, strict=True):
@@ -163,7 +219,7 @@ def judge(
     problems = [] if campaign.cells else ["no cell is planned"]
     if before and not pairs and (measurements["status"] == "ok").any():
         problems.append(f"nothing to compare with in '{baseline_campaign}'")
-    return Gate(campaign.name, baseline_campaign, margin, cells, problems, notes, allocation_variation)
+    return Gate(campaign.name, baseline_campaign, margin, cells, problems, notes, allocation_variation, undecided)
 
 
 def by_chance(screened: list[SimpleNamespace]) -> float:
@@ -202,9 +258,10 @@ def _judged(cell: Cell, rows: list[dict], repeats: int, compared: SimpleNamespac
 
 # A short text for the terminal, and a JUnit file for systems that show test results.
 
-SHOWN = 3  # cells of a kind, so that the whole text stays within 20 lines
+SHOWN = {"not ok": 3, "slower": 3, "undecided": 2}  # cells, so that the whole text stays within 20 lines
 CAUSE_LENGTH = 160
 NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")  # XML 1.0, production 2
+HASH = re.compile("-[0-9a-f]{12}$")
 
 
 def headline(gate: Gate) -> tuple[str, str]:
@@ -213,23 +270,34 @@ def headline(gate: Gate) -> tuple[str, str]:
 
 
 def gate_text(gate: Gate, results: Path, page: Path | None = None) -> str:
-    """Return at most 20 lines: passed or failed, the worst cells, notes, and where the rest is, also on a page."""
-    kinds, values = KINDS[1:], gate.values
-    lines = []
+    """Return at most 20 lines: the result, the worst cells, notes, and where the rest is, also on a page."""
+    values, faster = gate.values, gate.with_verdict("faster")
+    lines = [gate.threshold_line]
     for word, cells in (
         ("not ok", [f"not ok: {cell.id}: {_cause(cell)}" for cell in gate.not_ok]),
         ("slower", [f"{cell.id}: {_verdict_text(cell)}" for cell in gate.with_verdict("slower")]),
-        ("faster", [f"{cell.id}: {_verdict_text(cell)}" for cell in gate.with_verdict("faster")[::-1]]),
+        ("undecided", [f"{cell.id}: {_verdict_text(cell)}" for cell in gate.undecided]),
     ):
-        lines += cells[:SHOWN] + ([f"... and {len(cells) - SHOWN} more {word}"] if len(cells) > SHOWN else [])
-    lines += [f"note: {note}" for note in gate.notes] + [filled(kind.lead, values) for kind in kinds]
+        most = SHOWN[word]
+        lines += cells[:most] + ([f"... and {len(cells) - most} more {word}"] if len(cells) > most else [])
+    if faster:
+        lines.append(
+            f"faster: {len(faster)} of {len(gate.compared)}; most: {faster[-1].id}: {row_text(faster[-1].compared)}"
+        )
+    lines += [f"note: {note}" for note in gate.notes] + [filled(kind.lead, values) for kind in KINDS[1:]]
     page = f"; comparison: {page}" if page else ""
     lines.append(f"report: {results / 'report.html'}{page}; every cell: {results / 'gate.junit.xml'}")
     return "".join(f"{line}\n" for line in [": ".join(headline(gate)), *(f"  {text}" for text in lines if text)])
 
 
+def result_of(text: str) -> str:
+    """Return passed, failed or undecided from the text of a gate."""
+    return text.split()[1].rstrip(":")
+
+
 def _verdict_text(cell: JudgedCell) -> str:
-    return row_text(cell.compared) + (", screened" if cell.compared.p_adjusted is None else "")
+    lead = f"{UNDECIDED}: " if outcome(cell.compared) == UNDECIDED else ""
+    return lead + row_text(cell.compared) + (", screened" if cell.compared.p_adjusted is None else "")
 
 
 def _cause(cell: JudgedCell) -> str:
@@ -247,8 +315,8 @@ def junit(gate: Gate) -> str:
     """
     root = ET.Element("testsuites", name="regatta")
     suite = ET.SubElement(root, "testsuite", name=gate.campaign)
-    for cell in gate.cells:
-        _add_testcase(suite, cell)
+    for cell, name in zip(gate.cells, _testcase_names(gate.cells), strict=True):
+        _add_testcase(suite, cell, name, gate.is_stopping(cell))
     for problem in gate.problems:
         case = ET.SubElement(suite, "testcase", classname=f"{gate.campaign}.gate", name=problem)
         ET.SubElement(case, "failure", type="problem", message=problem)
@@ -262,8 +330,15 @@ def junit(gate: Gate) -> str:
     return f"<?xml version='1.0' encoding='utf-8'?>\n{text}\n"
 
 
-def _add_testcase(suite: ET.Element, cell: JudgedCell) -> None:
-    case = ET.SubElement(suite, "testcase", classname=f"{suite.get('name')}.{cell.benchmark}", name=cell.id)
+def _testcase_names(cells: list[JudgedCell]) -> list[str]:
+    """Return the ids without hashes, so that an upgrade keeps the names; with them where two would be equal."""
+    names = [HASH.sub("", cell.id) for cell in cells]
+    counts = Counter([*names, *(cell.id for cell in cells)])
+    return [name if counts[name] == 1 else cell.id for name, cell in zip(names, cells, strict=True)]
+
+
+def _add_testcase(suite: ET.Element, cell: JudgedCell, name: str, is_stopping: bool) -> None:
+    case = ET.SubElement(suite, "testcase", classname=f"{suite.get('name')}.{cell.benchmark}", name=name)
     if cell.elapsed_s is not None:
         case.set("time", f"{cell.elapsed_s:.3f}")
     if cell.skipped is not None:
@@ -272,8 +347,9 @@ def _add_testcase(suite: ET.Element, cell: JudgedCell) -> None:
     if cell.failures:
         details = "\n".join([*map(_failure, cell.failures), compared]).strip()
         ET.SubElement(case, "failure", type="not ok", message=_cause(cell)).text = details
-    elif compared and cell.compared.verdict == "slower":
-        ET.SubElement(case, "failure", type="regression", message=compared).text = compared
+    elif compared and (is_stopping or outcome(cell.compared) == FAILED):
+        kind = UNDECIDED if is_stopping else "regression"
+        ET.SubElement(case, "failure", type=kind, message=compared).text = compared
     elif compared:
         ET.SubElement(case, "system-out").text = compared
 

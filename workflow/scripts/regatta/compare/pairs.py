@@ -20,7 +20,6 @@ from regatta.report.cell_launches import OF_CELL
 from regatta.report.cells import NOT_CELLS, facet_texts, facets_of, rounded, settings_of
 from regatta.report.rows import Row, table_rows
 from regatta.topics.comparison import texts
-from regatta.topics.comparison.histogram import RatioAxis
 
 VERDICTS = {  # words of filters, and headings of the summary
     "faster": ("faster", "Improved (faster)"),
@@ -49,6 +48,31 @@ class PairColumn:
         return entry | {"group": "results", "is_larger_worse": True} | ({"help": self.help} if self.help else {})
 
 
+@dataclass(frozen=True)
+class RatioAxis:
+    """The logarithmic axis of a list of ratios, with 1 in its middle. end: log at its right end. margin: log."""
+
+    end: float
+    margin: float
+
+    @classmethod
+    def of(cls, judged: pd.DataFrame) -> "RatioAxis":
+        """Return the axis of some rows. It spans all ratios with their ends, so that no bar is cut."""
+        margin = math.log1p(float(judged["margin_ratio"].max()))
+        ends = judged[["time_ratio", "time_low_ratio", "time_high_ratio"]].astype(float)
+        return cls(max(float(np.abs(np.log(ends)).max(axis=None)), 2 * margin, 0.01), margin)
+
+    def percent(self, ratio: float) -> float:
+        """Return the place of a ratio, from 0 to 100."""
+        return round(50 + 50 * math.log(ratio) / self.end, 1)
+
+    def strip(self, row: Row) -> str:
+        """Return a row as a path in a box of 100 x 16: a line from end to end, and a mark at the ratio."""
+        ends = (row.time_ratio,) * 2 if is_unknown(row.time_low_ratio) else (row.time_low_ratio, row.time_high_ratio)
+        low, middle, high = map(self.percent, (ends[0], row.time_ratio, ends[1]))
+        return f"M{low:g} 8H{high:g}M{middle:g} 3V13"
+
+
 IN_CSV = "geometric mean over launches; in seconds in CSV files"
 COLUMNS = (
     PairColumn("verdict", "Verdict", verdict_text, verdict_text, "text"),
@@ -57,7 +81,7 @@ COLUMNS = (
         lambda row: rounded(100 * (row.time_ratio - 1)),
         lambda row: change_text(row),
         help="test / base \N{MINUS SIGN} 1 with its 95 % confidence interval [a, b] or range (a to b); positive: test"
-        " is slower. Bars: one logarithmic axis, margin shaded, arrows beyond the axis",
+        " is slower. Bars: one logarithmic axis, margin shaded",
     ),
     PairColumn(
         "base",

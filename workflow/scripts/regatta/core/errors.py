@@ -15,7 +15,7 @@ from typing import NamedTuple, NoReturn, TextIO
 
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 # Exit statuses (README). 1 is also used for a failed gate, and for a comparison with a slower cell.
-UNEXPECTED_ERROR, USER_ERROR, INCOMPLETE, NOTHING_MEASURED = 1, 2, 3, 4
+UNEXPECTED_ERROR, USER_ERROR, INCOMPLETE, NOTHING_MEASURED, GATE_UNDECIDED = 1, 2, 3, 4, 5
 CLOSED_PIPE = 128 + signal.SIGPIPE  # exit status when stdout is closed (SIGPIPE)
 INTERRUPTED = 128 + signal.SIGINT  # by Ctrl-C
 

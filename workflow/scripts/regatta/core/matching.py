@@ -2,17 +2,19 @@
 
 Patterns of users may backtrack without end, and outputs may have gigabytes or lines without end. The program uses the
 standard library alone, so that it starts in milliseconds. Its argument is the file descriptor of the output. It reads
-patterns as JSON on standard input, since arguments are limited to 128 KiB, and prints a JSON line for each match:
-[name, line, value, unit, whole], last [null, null, problem, null, ""].
+patterns as JSON on standard input, since arguments are limited to 128 KiB, and prints a JSON line for each match, with
+the fields of Match; last one whose `value` is the problem that ended the search, or null.
 """
 
 import json
 import re
 import signal
 import sys
+import zlib
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
-from typing import BinaryIO
+from itertools import count
+from typing import BinaryIO, NamedTuple
 
 MOST_CHARACTERS = 10_000  # of a line; what follows is not matched
 MOST_MATCHES = 1_000_000  # of all patterns together
@@ -26,32 +28,93 @@ REST = re.compile(
 )
 # What is before a number whose beginning a group cuts: digits, perhaps with a point or an exponent, or a minus sign.
 BEFORE = re.compile(r"(?:(?<![\w.])[-+]?[\d.,]*\d(?:\.|[eE][-+]?)?|(?:^|(?<=[\s=:(\[]))-)$")
+# First line of a log in which each line of a rank begins with its number.
+LABELLED = b"regatta: each line of a rank begins with its number"
+BY_SRUN = LABELLED + b" (srun --label)"
+LABEL = re.compile(rb" *(\d{1,7}):(?: |$)")
+SRUN_BYTES = 1024  # SLURM_IO_MAX_MSG_LEN: srun --label divides longer lines, and labels each part
+MOST_LINE_BYTES = 1 << 25
+# The rank with which a line begins that a starter such as mpirun or torchrun prints: [1,3]<stdout>: or [rank3]:.
+TAG = re.compile(
+    r"\[\d+,(\d{1,7})\]<std(?:out|err)>|\[default(\d{1,7})\]:|\W{0,2}(?:MPI |global )?rank ?[:=#]?(\d{1,7})\b", re.I
+)
+
+
+class Match(NamedTuple):
+    """A match of a pattern. whole: the whole number if the value is a part of it, else an empty text.
+
+    rank: that printed the line, None if unknown; is_tagged: as the line itself says. text: number of the text, as a
+    carriage return divides a line. key: of that text without the number. Without a value and with `whole`: a number at
+    the place of the pattern's that it does not match.
+    """
+
+    name: str | None
+    line: int | None
+    value: str | None
+    unit: str | None = None
+    whole: str = ""
+    rank: int | None = None
+    is_tagged: bool = False
+    text: int = 0
+    key: int = 0
 
 
 class SlowPatternError(Exception):
     """Raised by cpu_limit."""
 
 
-def lines_of_stream(stream: BinaryIO) -> Iterator[tuple[int, str]]:
-    """Yield number and text of each line. A carriage return, as of progress bars, divides a line into several texts.
+def lines_of_stream(stream: BinaryIO) -> Iterator[tuple[int, str, int | None]]:
+    """Yield number, text and rank of each line. A carriage return, as of progress bars, divides a line into several
+    texts. The rank is None if the stream has no labels; labels are no part of the text.
 
     Raises ValueError for binary content.
     """
-    number, rest, is_too_long = 1, b"", False
-    while piece := stream.readline(MOST_CHARACTERS):
-        if b"\0" in piece:
-            text = f"line {number} contains a null byte, so this is binary output. Write the results to a text file"
-            raise ValueError(text)
+    first = stream.readline(MOST_CHARACTERS)
+    if first.startswith(LABELLED):
+        for number, rank, line in labelled_lines(stream, is_divided=first.startswith(BY_SRUN)):
+            _check_text(number, line)
+            yield from ((number, _text(text[:MOST_CHARACTERS]), rank) for text in line.split(b"\r"))
+        return
+    number, rest, is_too_long, piece = 1, b"", False, first
+    while piece:
+        _check_text(number, piece)
         is_end = piece.endswith(b"\n")
         *texts, rest = (rest + piece.rstrip(b"\r\n") if is_end else rest + piece).split(b"\r")
         if is_end or len(rest) >= MOST_CHARACTERS:
             texts, rest = [*texts, rest[:MOST_CHARACTERS]], b""
         for text in texts[1:] if is_too_long else texts:
-            yield number, _text(text)
+            yield number, _text(text), None
         is_too_long = not is_end and not rest and (is_too_long or len(texts[-1]) >= MOST_CHARACTERS)
         number += is_end
+        piece = stream.readline(MOST_CHARACTERS)
     if rest:
-        yield number, _text(rest)
+        yield number, _text(rest), None
+
+
+def labelled_lines(stream: BinaryIO, is_divided: bool) -> Iterator[tuple[int, int | None, bytes]]:
+    """Yield number, rank and content of each line after the first.
+
+    is_divided: long lines are divided into parts of SRUN_BYTES, which are joined here.
+    """
+    begun: dict[int, tuple[int, bytes]] = {}
+    for number in count(2):
+        if not (line := stream.readline(MOST_LINE_BYTES)):
+            break
+        found = LABEL.match(line.rstrip(b"\r\n"))
+        rank, content = (int(found[1]), line[found.end() :]) if found else (None, line)
+        content = content.removesuffix(b"\n")
+        first, before = begun.pop(rank, (number, b""))
+        if is_divided and found and len(content) == SRUN_BYTES and len(before) < MOST_LINE_BYTES:
+            begun[rank] = first, before + content
+        else:
+            yield first, rank, (before + content).rstrip(b"\r")
+    yield from ((first, rank, content) for rank, (first, content) in begun.items())
+
+
+def _check_text(number: int, content: bytes) -> None:
+    if b"\0" in content:
+        text = f"line {number} contains a null byte, so this is binary output. Write the results to a text file"
+        raise ValueError(text)
 
 
 def _text(line: bytes) -> str:
@@ -64,12 +127,16 @@ def value_and_unit(match: re.Match) -> tuple[str | None, str | None, str]:
     Without a group `value`, it is the first group, or the whole match. What a pattern matches before or behind it is no
     part of the number.
     """
-    group = "value" if "value" in match.re.groupindex else min(1, match.re.groups)
+    group = _group(match)
     text, (begin, end) = match[group], match.span(group)
     rest = REST.match(match.string, end) if match.end() == end else None
     before = BEFORE.search(match.string[:begin]) if match.start() == begin and text and text[0] in DIGITS else None
     whole = f"{before[0] if before else ''}{text}{rest[0] if rest else ''}"
     return text, match.groupdict().get("unit"), whole if before or rest else ""
+
+
+def _group(match: re.Match) -> str | int:
+    return "value" if "value" in match.re.groupindex else min(1, match.re.groups)
 
 
 @contextmanager
@@ -109,18 +176,69 @@ def find_matches(
         raise SlowPatternError(f"line {number}: {slow} in the pattern of {name}. Simplify it: {remedy}") from None
 
 
-def search_stream(stream: BinaryIO, patterns: dict[str, str], once: list[str], seconds: float, emit: Callable) -> None:
-    """Pass each match to emit, last the problem that ended the search, or None."""
-    finders, problem = {name: re.compile(pattern).finditer for name, pattern in patterns.items()}, None
+def search_stream(
+    stream: BinaryIO,
+    patterns: dict[str, str],
+    once: list[str],
+    near: dict[str, list[str]],
+    seconds: float,
+    emit: Callable,
+) -> None:
+    """Pass each match to emit, last the problem that ended the search, or None.
+
+    near: for a name, wider patterns; their matches that overlap none of the pattern's are passed as well.
+    """
+    finders, place, problem = (
+        {name: re.compile(pattern).finditer for name, pattern in patterns.items()},
+        (0, None),
+        None,
+    )
+    finders |= {f"{NEAR}{name}": _near_finder(finders[name], wider) for name, wider in near.items()}
+
+    def texts() -> Iterator[tuple[int, str]]:
+        nonlocal place
+        for text, (number, content, rank) in enumerate(lines_of_stream(stream), 1):
+            place = (text, rank)
+            yield number, content
+
     try:
         with cpu_limit(seconds):
-            for num, (name, number, match) in enumerate(find_matches(lines_of_stream(stream), finders, once), 1):
+            for num, (name, number, match) in enumerate(find_matches(texts(), finders, once), 1):
                 if num > MOST_MATCHES:
                     raise ValueError(f"line {number}: more than {MOST_MATCHES:,} matches. Narrow the pattern of {name}")
-                emit((name, number, *value_and_unit(match)))
+                emit(_match(name, number, match, *place))
     except (SlowPatternError, ValueError) as error:
         problem = str(error)
-    emit((None, None, problem, None, ""))
+    emit(Match(None, None, problem))
+
+
+NEAR = "near "  # before the name of a pattern
+
+
+def _near_finder(find: Callable, patterns: list[str]) -> Callable:
+    """Return a function from a text to the matches of wider patterns that overlap no match of the pattern itself."""
+    wider = [re.compile(pattern).finditer for pattern in patterns]
+
+    def found(text: str) -> Iterator[re.Match]:
+        if near := [match for finder in wider for match in finder(text)]:
+            spans = [match.span() for match in find(text)]
+            for match in near:
+                if not any(begin < match.end() and match.start() < end for begin, end in spans):
+                    yield match
+                    return  # one of a text names it
+
+    return found
+
+
+def _match(name: str, number: int, match: re.Match, text: int, rank: int | None) -> Match:
+    is_tagged = rank is None and (tag := TAG.match(match.string)) is not None
+    rank = int(next(filter(None, tag.groups()))) if is_tagged else rank
+    if name.startswith(NEAR):
+        return Match(name.removeprefix(NEAR), number, None, None, match[1] or match[0], rank, is_tagged, text)
+    value, unit, whole = value_and_unit(match)
+    begin, end = match.span(_group(match))
+    key = zlib.crc32(f"{match.string[:begin]}\0{match.string[end:]}".encode("utf-8", "replace"))
+    return Match(name, number, value, unit, whole, rank, is_tagged, text, key)
 
 
 if __name__ == "__main__":

@@ -289,24 +289,28 @@ def words(contrasts: Contrasts, p_adjusted: Array, margin: Array, allowance: Arr
     return np.select(cases, ["slower", "faster", "equivalent"], "inconclusive")
 
 
-def launches_needed(contrasts: Contrasts, p_adjusted: Array, margin: Array, allowance: Array | float = 0.0) -> Array:
+def launches_needed(
+    contrasts: Contrasts, p_adjusted: Array, margin: Array, allowance: Array | float = 0.0, is_gate: bool = False
+) -> Array:
     """Return the smallest number of additional launches per side that settle a verdict with probability POWER.
 
-    NaN if it is above MOST_LAUNCHES. From the predictive distribution: with m more launches the shift moves by a t
-    variable, whose squared scale is the difference of the squared standard errors. The p that counts is that of one
-    more finding in the table.
+    NaN if it is above MOST_LAUNCHES. is_gate: settled is what is slower by more than margin and allowance, or cannot
+    be. From the predictive distribution: with m more launches the shift moves by a t variable, whose squared scale is
+    the difference of the squared standard errors. The p that counts is that of one more finding in the table.
     """
     num = np.isfinite(p_adjusted).sum(-1, keepdims=True)
     num_found = (p_adjusted <= FALSE_DISCOVERIES).sum(-1, keepdims=True)
     level = FALSE_DISCOVERIES * np.minimum(num_found + 1, np.maximum(num, 1)) / np.maximum(num, 1)
     open_with = np.zeros(contrasts.shift.shape)  # so many more launches
     for step in (64, 32, 16, 8, 4, 2, 1):
-        is_enough = _settled(contrasts, open_with + step, margin, allowance, level) >= POWER
+        is_enough = _settled(contrasts, open_with + step, margin, allowance, level, is_gate) >= POWER
         open_with = np.where(is_enough, open_with, open_with + step)
     return np.where(open_with < MOST_LAUNCHES, open_with + 1, np.nan)
 
 
-def _settled(contrasts: Contrasts, more: Array, margin: Array, allowance: Array | float, level: Array) -> Array:
+def _settled(
+    contrasts: Contrasts, more: Array, margin: Array, allowance: Array | float, level: Array, is_gate: bool
+) -> Array:
     """Return the probability of a verdict with this many additional launches per side."""
     from scipy.special import stdtr
 
@@ -315,8 +319,11 @@ def _settled(contrasts: Contrasts, more: Array, margin: Array, allowance: Array 
     half = t_quantile(freedom + more, CONFIDENCE) * error
     beyond = np.maximum(margin + allowance + half, t_quantile(freedom + more, 1 - level) * error)
     within = np.maximum(np.where(contrasts.num + more >= contrasts.least, margin - half, 0), 0)
+    within = margin + allowance - half if is_gate else within
     ends = [(end * sign - contrasts.shift) / moves for end in (within, beyond) for sign in (1, -1)]
     up, down, more_up, more_down = (stdtr(freedom, end) for end in ends)
+    if is_gate:  # however fast
+        return up + 1 - more_up
     return up - down + 1 - more_up + more_down
 
 

@@ -19,10 +19,14 @@ from pathlib import Path
 
 from regatta.core import matching
 from regatta.core.errors import UserError
-from regatta.core.text import one_line, quoted
+from regatta.core.matching import Match
+from regatta.core.samples import doubts, printing_ranks, wider_patterns
+from regatta.core.text import one_line, plural, quoted
 from regatta.core.text import size as text_of_size
 from regatta.core.units import convert, find_unit, parse_scaled
 
+# Version of this reader, in each record: 2 since lines are known by rank. A later one reads kept outputs again.
+READER = 2
 LEAST_SECONDS, BYTES_PER_SECOND = 2, 4_000_000  # CPU time of each pattern; one usually reads 70 MB/s
 MOST_PROBLEMS = 5  # of one quantity
 MOST_PATTERN = 1000  # characters
@@ -35,8 +39,8 @@ class Quantity:
     """A quantity of an output. match: pattern of its one number; samples: of one number for each iteration.
 
     The number is the group `value`, else the first group, else the whole match; it may end with a suffix, such as
-    11.9k. A group `unit` is the unit in the text itself. drop: first samples that are warm-up. better: `smaller` or
-    `larger`.
+    11.9k. A group `unit` is the unit in the text itself. drop: first samples that are warm-up. expected: number of
+    samples, with these; 0 if it is unknown. better: `smaller` or `larger`.
     """
 
     match: str = ""
@@ -44,6 +48,7 @@ class Quantity:
     unit: str = ""
     better: str = "smaller"
     drop: int = 0
+    expected: int = 0
 
     @property
     def pattern(self) -> str:
@@ -52,7 +57,8 @@ class Quantity:
 
 @dataclass(frozen=True)
 class Reader:
-    """What to read from an output. match: a pattern that must occur; reject: one that must not.
+    """What to read from an output. match: a pattern that must occur; reject: one that must not; ranks: of the number of
+    ranks.
 
     quantities: empty, if the output is read as an import format.
     """
@@ -60,6 +66,7 @@ class Reader:
     quantities: dict[str, Quantity] = field(default_factory=dict)
     match: str = ""
     reject: str = ""
+    ranks: str = ""
 
 
 @dataclass(frozen=True)
@@ -104,8 +111,10 @@ def _quantity(key: str, given: dict) -> Quantity:
     quantity = Quantity(**given)
     if bool(quantity.match) == bool(quantity.samples):
         raise UserError(f"{key}: needs either match (one number) or samples (one number for each iteration).")
-    if quantity.drop and quantity.match:
-        raise UserError(f"{key}.drop: {quantity.drop} has no effect with match. Remove it, or use samples.")
+    for name in ("drop", "expected"):
+        if getattr(quantity, name) and quantity.match:
+            text = f"{key}.{name}: {getattr(quantity, name)} has no effect with match. Remove it, or use samples."
+            raise UserError(text)
     _check_pattern(key, quantity.pattern)
     try:
         find_unit(quantity.unit)
@@ -123,20 +132,25 @@ def _check_pattern(key: str, pattern: str) -> None:
         raise UserError(f"{key}: invalid pattern '{pattern}' ({error}). Use the syntax of Python's re.") from None
 
 
-def read_quantities(output: str | Path, reader: Reader) -> OutputReading:
-    """Return what the patterns of a reader find in an output, given as text or as the path of a file of any size."""
+def read_quantities(output: str | Path, reader: Reader, num_ranks: Collection[int] = ()) -> OutputReading:
+    """Return what the patterns of a reader find in an output, given as text or as the path of a file of any size.
+
+    num_ranks: numbers of ranks that the output may state.
+    """
     patterns = {f"read.{name}": quantity.pattern for name, quantity in reader.quantities.items()}
-    patterns |= {f"check.{name}": getattr(reader, name) for name in ("match", "reject") if getattr(reader, name)}
+    of_check = {name: getattr(reader, name) for name in ("match", "reject", "ranks")}
+    patterns |= {f"check.{name}": pattern for name, pattern in of_check.items() if pattern}
     values, samples, problems, lines = {}, {}, [], {}
-    found: dict[str, list] = {name: [] for name in patterns}
-    for name, line, *groups in _search(output, patterns):
-        if name is not None:
-            found[name].append((line, *groups))
-        elif groups[0]:  # the search ended early: what it found may be a part
-            return OutputReading(problems=(groups[0],), is_cut=True)
+    found: dict[str, list[Match]] = {name: [] for name in patterns}
+    near = {f"read.{name}": wider_patterns(quantity.pattern) for name, quantity in reader.quantities.items()}
+    for match in _search(output, patterns, near):
+        if match.name is not None:
+            found[match.name].append(match)
+        elif match.value:  # the search ended early: what it found may be a part
+            return OutputReading(problems=(match.value,), is_cut=True)
     for name, quantity in reader.quantities.items():
         matches = found[f"read.{name}"]
-        lines[name] = [line for line, *_ in matches]
+        lines[name] = [match.line for match in matches if match.value is not None or not match.whole]
         try:
             numbers = _numbers(name, quantity, matches)
         except ValueError as error:
@@ -149,35 +163,68 @@ def read_quantities(output: str | Path, reader: Reader) -> OutputReading:
     if reader.match and not found["check.match"]:
         problems.append(f"check.match: no line matches '{reader.match}'. The program failed, or the pattern is wrong")
     if rejected := found.get("check.reject"):
-        line, text, *_ = rejected[0]
-        problems.append(f"line {line}: check.reject matches {quoted(text)}. The run is invalid")
+        text = f"line {rejected[0].line}: check.reject matches {quoted(rejected[0].value)}. The run is invalid"
+        problems.append(text)
+    problems += _ranks_problem(reader.ranks, found["check.ranks"], num_ranks) if reader.ranks else []
     return OutputReading(values, samples, tuple(problems), lines)
 
 
-def _numbers(name: str, quantity: Quantity, matches: list[tuple[int, str | None, str | None, str]]) -> list[float]:
+def _ranks_problem(pattern: str, matches: list[Match], num_ranks: Collection[int]) -> list[str]:
+    """Return that an output states another number of ranks than planned, or none."""
+    if not matches:
+        return [f"check.ranks: no line matches '{pattern}'. The program failed, or the pattern is wrong"]
+    for match in matches:
+        text = match.whole or match.value or ""
+        if not re.fullmatch(r"\d+", text.strip(), re.ASCII) or int(text) not in num_ranks:
+            planned = " or ".join(map(str, sorted(num_ranks)))
+            where = f"line {match.line}: check.ranks is {quoted(text)}, planned: {planned}"
+            return [f"{where}. Fix the command or the pattern"]
+    return []
+
+
+def _numbers(name: str, quantity: Quantity, matches: list[Match]) -> list[float]:
     """Return the numbers of a quantity in SI units. Raises ValueError with one problem for each argument."""
     numbers, problems = [], []
-    for line, text, unit, whole in matches:
+    for match in matches:
+        if match.value is None and match.whole:  # a number that the pattern does not match
+            continue
+        text, whole = match.value or "", match.whole
         try:
-            number = parse_scaled((text or "").strip())
+            number = parse_scaled(text.strip())
             if whole:
                 rest = whole.removeprefix(text)
                 raise ValueError(f"cut from {quoted(whole)}. Capture all of it, {_whole_number(rest)}")
-            found = quantity.unit if unit is None else unit.strip()
+            found = quantity.unit if match.unit is None else match.unit.strip()
             if quantity.unit and find_unit(found)[0] != find_unit(quantity.unit)[0]:
                 raise ValueError(f"its unit {quoted(found)} is not of the kind of {quantity.unit}")
             numbers.append(convert(number, found))
         except (ValueError, UserError) as error:
-            problems.append(f"line {line}: {name} is {quoted(text or '')}: {error}. Fix the pattern or the program")
+            problems.append(f"line {match.line}: {name} is {quoted(text)}: {error}. Fix the pattern or the program")
     if problems:
         raise ValueError(*problems[:MOST_PROBLEMS])
+    is_complete = quantity.expected and len(numbers) == quantity.expected
+    ranks = printing_ranks([match for match in matches if not (is_complete and match.is_tagged)])
+    if len(ranks) > 1:
+        places = ", ".join(f"{rank} (line {line})" for rank, line in [*ranks.items()][:MOST_PROBLEMS])
+        more = f" and {len(ranks) - MOST_PROBLEMS} more" if len(ranks) > MOST_PROBLEMS else ""
+        remedy = "Print it on one rank: the slowest time, or the sum of rates"
+        raise ValueError(f"read.{name}: printed on {len(ranks)} ranks: {places}{more}. {remedy}")
+    found = [] if is_complete else [*doubts(matches)]
     if len(numbers) <= quantity.drop:
-        few = f"only {len(numbers)} matches, {quantity.drop} of them dropped" if numbers else "no line matches"
+        few = f"only {plural(len(numbers), 'match', 'matches')}, {quantity.drop} of them dropped"
+        few = "; ".join([few if numbers else "no line matches", *found])
         raise ValueError(f"read.{name}: {few}; pattern '{quantity.pattern}'. Compare it with the output")
     if quantity.match and len(set(numbers)) > 1:
-        places = ", ".join(str(line) for line, *_ in matches[:MOST_PROBLEMS])
+        places = ", ".join(str(match.line) for match in matches[:MOST_PROBLEMS])
         differ = f"{len(numbers)} matches with different numbers (lines {places})"
-        raise ValueError(f"read.{name}: {differ}. Narrow the pattern, or use samples")
+        remedy = "If these are iterations, use samples; if each rank prints one, print it on one rank"
+        raise ValueError(f"read.{name}: {differ}. Narrow the pattern. {remedy}")
+    if quantity.samples and quantity.expected and not is_complete:
+        wrong = "; ".join([f"{plural(len(numbers), 'sample')}, {quantity.expected} expected", *found])
+        raise ValueError(f"read.{name}: {wrong}. Fix the pattern or the program")
+    if quantity.samples and found:
+        remedy = f"Fix the pattern or the program; if {len(numbers)} samples are right, add expected: {len(numbers)}"
+        raise ValueError(f"read.{name}: {'; '.join(found)}. {remedy}")
     return numbers
 
 
@@ -188,8 +235,11 @@ def _whole_number(rest: str) -> str:
     return r"as ([\d.,eE+-]+) does, or its unit as a group named unit"
 
 
-def _search(output: str | Path, patterns: dict[str, str]) -> Iterator[list]:
-    """Yield what matching.py prints, which runs as a process to be bounded in time."""
+def _search(output: str | Path, patterns: dict[str, str], near: dict[str, list[str]]) -> Iterator[Match]:
+    """Yield what matching.py prints, which runs as a process to be bounded in time.
+
+    near: for a pattern, wider ones of numbers that it should match as well.
+    """
     if not patterns:
         return
     with tempfile.TemporaryFile() if isinstance(output, str) else _open(output) as file:
@@ -198,16 +248,16 @@ def _search(output: str | Path, patterns: dict[str, str]) -> Iterator[list]:
             file.seek(0)
         num_bytes = file.seek(0, 2)
         file.seek(0)
-        seconds = LEAST_SECONDS + len(patterns) * num_bytes / BYTES_PER_SECOND
-        once = [name for name in patterns if name.startswith("check.")]
-        options = json.dumps({"patterns": patterns, "once": once, "seconds": seconds})
+        seconds = LEAST_SECONDS + (len(patterns) + sum(map(len, near.values()))) * num_bytes / BYTES_PER_SECOND
+        once = [name for name in patterns if name in ("check.match", "check.reject")]
+        options = json.dumps({"patterns": patterns, "once": once, "near": near, "seconds": seconds})
         command = [sys.executable, "-I", "-S", matching.__file__, str(file.fileno())]
         shared = {"pass_fds": [file.fileno()], "input": options}
         done = subprocess.run(command, **shared, capture_output=True, text=True, check=False)
     if done.returncode:  # such as one that ran out of memory
         found = f"matching ended with status {done.returncode}: {one_line(done.stderr, 200)}"
-        yield [None, 0, f"{found}. Simplify the patterns"]
-    yield from map(json.loads, done.stdout.splitlines())
+        yield Match(None, None, f"{found}. Simplify the patterns")
+    yield from (Match(*json.loads(line)) for line in done.stdout.splitlines())
 
 
 def _open(path: Path):

@@ -3,7 +3,7 @@
 import calendar
 import re
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 SECOND_UNITS = ((1e6, "\N{MICRO SIGN}s"), (1e3, "ms"))
 UNKNOWN, NOT_PLANNED = "n/a", "\N{EN DASH}"
@@ -223,6 +223,12 @@ def span_text(low_s: float, high_s: float) -> str:
     )
     low, high = (three(max(1.0, seconds) / (factor or 1), 2) for seconds in (low_s, high_s))
     return f"about {high} {unit}" if low == high else f"{low}\N{EN DASH}{high} {unit}"
+
+
+def with_values(text: str, values: Mapping[str, str]) -> str:
+    """Return a text with the known {names} replaced. Other braces stay: it may be of any format."""
+    names = "|".join(map(re.escape, values))
+    return re.sub(rf"\{{({names})\}}", lambda found: values[found[1]], text) if values else text
 
 
 TIME_UTC = re.compile(r"\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}Z")  # so that times sort as text

@@ -131,14 +131,14 @@ class Verdict:
 
 
 def judge_all(
-    compared: list[Compared], margin: float | list[float | None], allocation_variation: float = 0.0
+    compared: list[Compared], margin: float | list[float | None], allocation_variation: float | None = None
 ) -> list[Verdict]:
     """Return the verdicts of one table, in its order.
 
     margin: relative difference up to which times are equivalent, such as 0.05, for all pairs or for each. None: the
     pair has an interval, but is neither tested nor counted (A/A). Pairs with different tests have separate priors.
-    allocation_variation: added to the margin for faster and slower where the interval excludes variation between
-    allocations.
+    allocation_variation: of a gate: added to the margin for faster and slower where the interval excludes variation
+    between allocations. An inconclusive cell is then settled if it cannot be slower by more than that.
     """
     verdicts = [Verdict("inconclusive", pair.ratio) for pair in compared]
     known = [i for i, pair in enumerate(compared) if pair.num]
@@ -146,13 +146,15 @@ def judge_all(
         return verdicts
     pairs = [compared[i] for i in known]
     limits = np.log1p(np.broadcast_to(np.array(margin, float), len(compared))[known])
-    allowances = [0.0 if pair.is_paired or pair.is_by_allocation else allocation_variation for pair in pairs]
-    found, allowances = _contrasts(pairs), np.log1p(allowances)
+    is_gate, variation = allocation_variation is not None, allocation_variation or 0.0
+    allowances = [0.0 if pair.is_paired or pair.is_by_allocation else variation for pair in pairs]
+    found, allowances = contrasts_of(pairs), np.log1p(allowances)
     p_value = np.where(np.isnan(limits), np.nan, found.p_value)
     adjusted = moderation.adjust_for_number(p_value)
     words = moderation.words(found, adjusted, limits, allowances)
-    units = moderation.launches_needed(found, adjusted, limits, allowances)
-    needed = np.where(words == "inconclusive", np.ceil(units * [pair.num for pair in pairs] / found.num), 0)
+    units = moderation.launches_needed(found, adjusted, limits, allowances, is_gate)
+    is_open = (words == "inconclusive") & ~(is_gate & (found.shift + found.half_width <= limits + allowances))
+    needed = np.where(is_open, np.ceil(units * [pair.num for pair in pairs] / found.num), 0)
     dependence = np.where(found.correlation > 0, [found.correlation, found.widening], np.nan)
     ends = np.exp([found.shift, found.shift - found.half_width, found.shift + found.half_width]).T
     numbers = np.stack([p_value, adjusted, needed, *dependence], -1)
@@ -170,10 +172,10 @@ def compare_all(pairs: list[Compared], margin: float, allocation_variation: floa
     """
     judged, limit = judge_all(pairs, margin, allocation_variation), (1 + margin) * (1 + allocation_variation)
     both = zip(pairs, judged, strict=True)
-    return [verdict if pair.num >= MIN_LAUNCHES else _screened(pair, limit) for pair, verdict in both]
+    return [verdict if pair.num >= MIN_LAUNCHES else screened(pair, limit) for pair, verdict in both]
 
 
-def _screened(pair: Compared, limit: float) -> Verdict:
+def screened(pair: Compared, limit: float) -> Verdict:
     """Return the verdict on a cell with few launches: slower if all are slower than all before, beyond the margin."""
     is_slower, is_faster = min(pair.test) / max(pair.base) > limit, max(pair.test) / min(pair.base) < 1 / limit
     return Verdict("slower" if is_slower else "faster" if is_faster else "inconclusive", pair.ratio)
@@ -187,7 +189,7 @@ def _verdict(pair: Compared, word: str, ends: list[float], numbers: list[float])
     return Verdict(word, ratio, test, p, p_adjusted, None if needed is None else int(needed), *dependence)
 
 
-def _contrasts(compared: list[Compared]) -> Contrasts:
+def contrasts_of(compared: list[Compared]) -> Contrasts:
     """Return the contrasts of all pairs. Those with different tests inform each other in no way."""
     parts, order = [], []
     for kind in TEST:
@@ -238,11 +240,22 @@ def has_both_directions(directions: list[str | None], p_values: list[float]) -> 
     The more real differences a table has, the less p is corrected, so a chance cell joins them. The direction with
     fewer cells needs two, or a p that is low after correction over the cells that are not in the other direction.
     """
-    words = sorted(("slower", "faster"), key=directions.count)
-    if directions.count(words[0]) != 1:
-        return directions.count(words[0]) > 1
-    family = [p for p, of in zip(p_values, directions, strict=True) if of != words[1] and not is_unknown(p)]
-    return p_values[directions.index(words[0])] * len(family) <= FALSE_DISCOVERIES
+    for word, other in (("slower", "faster"), ("faster", "slower")):
+        family = [p for p, of in zip(p_values, directions, strict=True) if of != other and not is_unknown(p)]
+        p_least = min((p for p, of in zip(p_values, directions, strict=True) if of == word), default=1)
+        if directions.count(word) < 2 and p_least * len(family) > FALSE_DISCOVERIES:
+            return False
+    return True
+
+
+def is_below_threshold(row: object) -> bool:
+    """Return whether the interval of an inconclusive row is within its margin, the threshold of a gate.
+
+    The row is not equivalent, because the threshold includes the variation between allocations.
+    """
+    if is_unknown(row.verdict) or row.verdict != "inconclusive" or is_unknown(row.p_adjusted):
+        return False
+    return 1 / (1 + row.margin_ratio) <= row.time_low_ratio and row.time_high_ratio <= 1 + row.margin_ratio
 
 
 def verdict_text(row: object) -> str:
@@ -251,14 +264,16 @@ def verdict_text(row: object) -> str:
         return UNKNOWN if is_unknown(row.verdict) else row.verdict
     low, high, needed = row.time_low_ratio, row.time_high_ratio, row.launches_needed
     text, is_tested = "too few launches" if is_unknown(low) else span_text(low, high), not is_unknown(row.p_adjusted)
-    if (direction := settled_direction(low, high, row.p_adjusted)) is not None:
+    if is_below_threshold(row):
+        text += f"; within the {margins_text([row.margin_ratio])} margin"
+    elif (direction := settled_direction(low, high, row.p_adjusted)) is not None:
         limit = f" ({100 / (1 + row.margin_ratio) - 100:.1f} %)" if direction == "faster" else ""
         text += f"; may or may not exceed the {margins_text([row.margin_ratio])} margin{limit}"
     elif not is_unknown(low):
         text += " (range)" if not is_tested else ", not significant" if low >= 1 or high <= 1 else ""
-    if not is_unknown(needed):
-        return f"{text}; needs {plural(needed, 'more launch', 'more launches')} per side"
-    return f"{text}; needs more than {MOST_LAUNCHES} more launches per side" if is_tested else text
+    if is_unknown(needed):
+        return f"{text}; needs more than {MOST_LAUNCHES} more launches per side" if is_tested else text
+    return f"{text}; needs {plural(needed, 'more launch', 'more launches')} per side" if needed else text
 
 
 def span_text(low: float, high: float) -> str:

@@ -10,6 +10,7 @@ from functools import partial
 
 from regatta.core.text import quoted
 from regatta.formats.base import refusal, shape_of_ranks
+from regatta.formats.rounding import common, printed_interval, scaled
 from regatta.formats.text_tables import ColumnLayout, Measured, TableLayout, TableRun, table_format
 from regatta.topics.bandwidth import BUS_FACTOR
 
@@ -55,7 +56,8 @@ def _measured(run: TableRun) -> Measured:
 def _check(run: TableRun, num_ranks: int, numbers: dict[str, float], line: int) -> None:
     """Refuse a row with contradictory bandwidths: a lost digit, or another number of ranks."""
     busbw, algbw, factor = numbers["busbw"] / 1e9, numbers["algbw"] / 1e9, BUS_FACTOR["all_reduce"](num_ranks)
-    if abs(busbw - factor * algbw) > 0.0051 * (1 + factor):
+    of_both = (printed_interval(f"{rate:.2f}") for rate in (busbw, algbw))
+    if not common(next(of_both), scaled(next(of_both), factor)):
         found = f"busbw {busbw:g} and algbw {algbw:g} GB/s with {num_ranks} ranks"
         raise refusal(run.name, line, found, f"busbw {factor * algbw:.2f}")
 

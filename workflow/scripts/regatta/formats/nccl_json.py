@@ -22,10 +22,8 @@ from regatta.formats.base import (
     times_ns,
     without_empty,
 )
-from regatta.formats.nccl import (
-    EVENTS,
+from regatta.formats.nccl_base import (
     FIGURES,
-    PIPELINED,
     PLACEMENTS,
     PROGRAMS,
     UNCHECKED,
@@ -35,10 +33,12 @@ from regatta.formats.nccl import (
     environment_of,
     find_program,
     reading_of,
+    refuse_repeats,
     shape_of_devices,
-    statistic_of,
     version_of,
 )
+from regatta.formats.nccl_runs import processes_note
+from regatta.formats.nccl_settings import BLOCKS, EVENTS, PIPELINED, option_values, statistic_of
 from regatta.formats.text_tables import AGAIN, join_runs
 
 TRUE = ("true", True)
@@ -68,19 +68,25 @@ def _read_nccl(file: dict, name: str, options: Options) -> ImportedFile:
         raise refusal(name, None, "results is empty", "at least one result")
     if file["out_of_bounds"]["okay"] not in TRUE and not any(reading.failure for reading in readings):
         raise refusal(name, None, "out_of_bounds.okay is false", "nwrong for each wrong result")
+    refuse_repeats(readings, name)
     has_calls = any(reading.slowest_ns or reading.samples_ns for reading in readings)
-    statistic = statistic_of(is_blocking, int(config.get("graph", 0)), int(config.get("aggregated_iterations", 1)))
-    statistic = EVENTS if has_calls else statistic
+    counts = {"graph": "graph", "aggregated": "aggregated_iterations"}
+    counts |= {"iterations": "iterations", "warmup": "warmup_iters"}
+    counts = {key: int(config[name]) for key, name in counts.items() if name in config}
+    words = file["args"][1:]
+    blocking = option_values(words, BLOCKS).get("z", 1) if is_blocking else 0
+    statistic = statistic_of(blocking, counts, (threads, gpus), words, EVENTS if has_calls else None)
     ranks = f"{len(listed)} x {threads} threads x {gpus} GPUs = {len(devices)} ranks"
-    notes = (f"the file lists one device per process: {ranks}",) if len(devices) > len(listed) else ()
+    notes = [f"the file lists one device per process: {ranks}"] if len(devices) > len(listed) else []
+    notes += processes_note(len(devices))
     library = version_of(int(file["nccl_version"]))
     environment, argv, start = environment_of(devices, library), tuple(file["args"]), file.get("start_time")
-    return ImportedFile(statistic, "nccl", "cuda", tuple(readings), notes, environment, argv, start)
+    return ImportedFile(statistic, "nccl", "cuda", tuple(readings), tuple(notes), environment, argv, start)
 
 
 def _result(row: dict, place: str, run: NcclRun) -> Reading:
     sides = {key: row[key] for key in PLACEMENTS if row.get(key) is not None}
-    values = {name: row[name] for name in ("size", "type", "redop")}
+    values = {name: row.get(name) for name in ("size", "type", "redop", "root")}
     for key, side in sides.items():
         if "time" not in side or "cpu_time" in side:
             found = f"{place}.{key} has no 'time'"

@@ -10,6 +10,7 @@ from functools import partial
 
 from regatta.core.text import quoted
 from regatta.formats.base import refusal, stated_shape
+from regatta.formats.rounding import common, printed_interval, scaled
 from regatta.formats.text_tables import (
     CHECK,
     ITERATIONS,
@@ -119,7 +120,8 @@ def _check_rate(run: TableRun, numbers: dict[str, float], line: int) -> None:
     size, bandwidth, messages = (numbers.get(name) for name in ("Size", "MB/s", "Messages/s"))
     if size and bandwidth and messages is not None:
         rate, printed = size * messages / 1e6, bandwidth / 1e6
-        if abs(rate - printed) > 0.006 + 1e-6 * rate:
+        of_messages = scaled(printed_interval(f"{messages:.2f}"), size / 1e6)
+        if not common(of_messages, printed_interval(f"{printed:.2f}")):
             found = f"{size:.0f} bytes at {printed:g} MB/s and {messages:g} messages/s"
             raise refusal(run.name, line, found, f"{rate:.2f} MB/s, bytes x messages/s")
 

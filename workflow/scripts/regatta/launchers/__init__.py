@@ -16,8 +16,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from regatta.core.files import ROOT, SCRIPTS, Taken, check_listed
+from regatta.core.text import with_values
 from regatta.launchers import local, slurm
-from regatta.launchers.base import Geometry, Launcher, start, stop
+from regatta.launchers.base import LOOPBACK, Geometry, Launcher, Ranks, free_port, start, stop
 from regatta.runtimes import RUNTIMES, runtime_of
 from regatta.runtimes.base import quote_for_shell
 from regatta.runtimes.plugins import load_plugin
@@ -36,7 +37,9 @@ THREADS = tuple(f"{name}_NUM_THREADS" for name in ("OMP", "GOTO", "OPENBLAS", "M
 THREADS += ("VECLIB_MAXIMUM_THREADS",)
 RUN_LAUNCH = SCRIPTS / "bench" / "run_launch.py"
 PROGRAM = SCRIPTS / "bench" / "program.sh"
-MEETING_POINT = ("MASTER_ADDR", "MASTER_PORT")  # set for each launch, not by the user's shell or a stack
+MEETING_POINT = ("MASTER_ADDR", "MASTER_PORT")  # set for each launch, unless by the stack's env; never inherited
+# Values of the templates in a line for a shell. That of the first node is in no word, and is replaced when quoted.
+BY_HAND = {"first_host": "\0first_host\0", "port": "29500"}
 POLL_SECONDS = 0.05
 STACK_DUMP_SECONDS = 0.5  # time for hung ranks to write their stacks
 STEP_POLL_SECONDS = 2.0
@@ -95,29 +98,34 @@ def launch_environment(
     stack: dict,
     extra: Mapping[str, str] | None = None,
     prologue: Mapping[str, str | None] | None = None,
+    meeting: Mapping[str, str] | None = None,
 ) -> dict[str, str]:
     """Return the environment of the ranks: the inherited one, overridden by the prologue's changes (None for a removed
-    variable), then by the stack's variables, then by `extra`."""
+    variable), then by the stack's variables, then by `extra`, except a meeting point.
+
+    meeting: values of the templates in the stack's variables."""
     changed = {key: value for key, value in (prologue or {}).items() if key not in MEETING_POINT}
     inherited = {key: value for key, value in inherited_environment(launcher).items() if key not in changed}
     inherited |= {key: value for key, value in changed.items() if value is not None}
     if changed.get("OMP_NUM_THREADS"):
         inherited.setdefault("REGATTA_THREADS_PER_RANK", changed["OMP_NUM_THREADS"])
     # Packages in the user's home directory are in no cell's id, and Apptainer mounts it into images.
-    of_stack = {key: value for key, value in stack_variables(stack).items() if key not in MEETING_POINT}
-    given = {"PYTHONNOUSERSITE": "1", **of_stack, **(extra or {}), "PYTHONUNBUFFERED": "1"}
+    of_stack = stack_variables(stack, meeting or {})
+    extra = {key: value for key, value in (extra or {}).items() if key not in of_stack or key not in MEETING_POINT}
+    given = {"PYTHONNOUSERSITE": "1", **of_stack, **extra, "PYTHONUNBUFFERED": "1"}
     names = runtime_of(stack).variable_names(stack, given)
     return {**inherited, **given, **{name: given[key] for key, name in names.items()}}
 
 
-def stack_variables(stack: dict) -> dict[str, str]:
-    """Return a stack's variables. OMP_NUM_THREADS is also passed as REGATTA_THREADS_PER_RANK.
+def stack_variables(stack: dict, meeting: Mapping[str, str]) -> dict[str, str]:
+    """Return a stack's variables, with the values of their templates.
 
-    If it is not set, start_ranks.py sets it to 1, as torchrun does; a rank cannot distinguish the two.
+    OMP_NUM_THREADS is also passed as REGATTA_THREADS_PER_RANK: if it is not set, start_ranks.py sets it to 1, as
+    torchrun does; a rank cannot distinguish the two. Nor can it tell a stack's MASTER_ADDR from that of an image.
     """
-    env = stack["env"]
-    fixed = {"REGATTA_THREADS_PER_RANK": env["OMP_NUM_THREADS"]} if "OMP_NUM_THREADS" in env else {}
-    return {**fixed, **env}
+    env = {name: with_values(value, meeting) for name, value in stack["env"].items()}
+    twins = {"OMP_NUM_THREADS": "REGATTA_THREADS_PER_RANK", "MASTER_ADDR": "REGATTA_MASTER_ADDR"}
+    return {**{twin: env[name] for name, twin in twins.items() if name in env}, **env}
 
 
 @dataclass(frozen=True)
@@ -134,10 +142,22 @@ class Allocation:
         log: Path,
         extra: dict[str, str] | None = None,
         prologue: Mapping[str, str | None] | None = None,
+        meeting: Mapping[str, str] | None = None,
     ) -> subprocess.Popen:
-        """Start a launch, output to `log`. Raises OSError if the program cannot be run."""
-        extra = {**self.launcher.ranks.meeting_point(), **(extra or {})}
-        return start(argv, launch_environment(self.launcher, stack, extra, prologue), log)
+        """Start a launch, output to `log`. meeting: values of its templates. Raises OSError if the program cannot be
+        run."""
+        extra = {**self.launcher.ranks.meeting_point(meeting), **(extra or {})}
+        return start(argv, launch_environment(self.launcher, stack, extra, prologue, meeting), log)
+
+    def meeting(self, stack: dict, hosts: Sequence[str], is_program: bool) -> dict[str, str] | None:
+        """Return the values of the templates of a launch: its first node, and a port that nothing holds. None if
+        neither a program nor the stack can have one. hosts: of the launch, unless it is alone."""
+        used = (f"{{{name}}}" in value for name in BY_HAND for value in stack["env"].values())
+        if not is_program and not any(used):
+            return None
+        first = next((host for host in self.hosts() if not hosts or host in hosts), LOOPBACK)
+        port = stack["env"].get("MASTER_PORT", "")
+        return {"first_host": first, "port": port if port.isdecimal() else str(free_port())}
 
     def is_late(self, process: subprocess.Popen, limit_seconds: float, check: Callable[[], None]) -> bool:
         """Wait for a launch, and return whether it is still running at its limit. check: called while waiting."""
@@ -254,12 +274,34 @@ def command_by_hand(spec: dict, stack: dict, cluster: dict) -> str:
     shape = (spec["nodes"], spec["gpus_per_node"])
     geometry = Geometry(cluster, *shape, spec["device"], hosts=spec.get("hosts", ()))
     prefix = runtime_of(stack).prefix(_with_folder(stack), spec["device"], None, ())
-    return _line_by_hand(stack, *launcher_of(cluster).ranks.by_hand(geometry, stack, prefix, program))
+    ranks = launcher_of(cluster).ranks
+    return _line_by_hand(ranks, stack, *ranks.by_hand(geometry, stack, prefix, program))
 
 
 def program_by_hand(geometry: Geometry, stack: dict, words: list[str]) -> str:
     """Return the shell command that starts a user's program by hand, in a folder with its files."""
-    return _line_by_hand(stack, [], launch_argv(geometry, _with_folder(stack), words, folders=(), is_python=False))
+    launcher, whole = launcher_of(geometry.cluster), _with_folder(stack)
+    if launcher.submits:  # program.sh makes the environment of the ranks
+        line = launch_argv(geometry, whole, program_words("-", ".", geometry, words), is_python=False)
+        needed = launcher.ranks.meeting_point(BY_HAND)
+        return _line_by_hand(launcher.ranks, stack, [f"{name}={value}" for name, value in needed.items()], line)
+    if geometry.starts:
+        prefix = runtime_of(stack).prefix(whole, geometry.device, None, ())
+        return _line_by_hand(launcher.ranks, stack, [], [*prefix, *words])
+    return _line_by_hand(launcher.ranks, stack, [], launch_argv(geometry, whole, words, folders=(), is_python=False))
+
+
+def program_words(
+    started: str, folder: str, geometry: Geometry, words: list[str], hosts: Sequence[str] = ()
+) -> list[str]:
+    """Return the words that start one process of a user's program.
+
+    started: folder of program.sh's notes, or `-`. hosts: those of the shape, if the scheduler names them.
+    """
+    starts = "x".join(map(str, geometry.starts)) if geometry.starts else "-"
+    if geometry.starts and hosts:
+        starts += f":{','.join(hosts)}"
+    return ["sh", str(PROGRAM), started, folder, starts, *words]
 
 
 def _with_folder(stack: dict) -> dict:
@@ -267,10 +309,14 @@ def _with_folder(stack: dict) -> dict:
     return {**stack, "binds": [*stack["binds"], "$PWD"]}
 
 
-def _line_by_hand(stack: dict, needed: list[str], line: list[str]) -> str:
+def _line_by_hand(ranks: Ranks, stack: dict, needed: list[str], line: list[str]) -> str:
     """Return a command line as text for a shell, with the variables of a stack and those that are needed."""
-    runtime, given = runtime_of(stack), stack_variables(stack)
+    runtime, given = runtime_of(stack), stack_variables(stack, BY_HAND)
     names = runtime.variable_names(stack, given)
-    words = [*(shlex.quote(f"{names.get(key, key)}={value}") for key, value in given.items()), *needed]
-    line = " ".join([*(["env"] if words else []), *words, *quote_for_shell(line, runtime.bind_option)])
-    return before_by_hand(stack) + line
+    needed = [word for word in needed if word.partition("=")[0] not in given]
+    words = [*(f"{names.get(key, key)}={value}" for key, value in given.items()), *needed]
+    line = " ".join(
+        [*(["env"] if words else []), *map(shlex.quote, words), *quote_for_shell(line, runtime.bind_option)]
+    )
+    first, whole_word = ranks.first_host_by_hand, shlex.quote(BY_HAND["first_host"])
+    return before_by_hand(stack) + line.replace(whole_word, first).replace(BY_HAND["first_host"], f"'{first}'")

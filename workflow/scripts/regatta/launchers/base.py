@@ -2,23 +2,31 @@
 
 import contextlib
 import ctypes
+import errno
 import math
 import os
+import random
 import signal
+import socket
 import subprocess
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import TextIO
 
 import psutil
 
 from regatta.core.errors import Problem
+from regatta.core.matching import LABELLED
 
 PR_SET_PDEATHSIG, PR_GET_PDEATHSIG = 1, 2  # linux/prctl.h
 REPEAT_SECONDS = 1.0  # between signals to a job that has not ended
+LOOPBACK = "127.0.0.1"
+CONNECTION_PORTS = Path("/proc/sys/net/ipv4/ip_local_port_range")  # that the kernel gives to connections
+PORTS, MOST_PORTS_TRIED = range(10_000, 2**16), 100
 STOP_SECONDS = 5.0  # start_ranks.py ends its ranks within 3 s of SIGTERM; then the rest is killed
 
 
@@ -27,6 +35,7 @@ class Geometry:
     """The place where ranks start: cluster, number of nodes, GPUs per node, and device.
 
     ranks_per_node: None for one per GPU, and on cpu for `gpus_per_node`. hosts: the nodes, if the job has more.
+    starts: nodes and ranks per node that the program starts itself; None if its processes are the ranks.
     """
 
     cluster: dict
@@ -35,6 +44,7 @@ class Geometry:
     device: str
     ranks_per_node: int | None = None
     hosts: Sequence[str] = ()
+    starts: tuple[int, int] | None = None
 
     @property
     def num_local_ranks(self) -> int:
@@ -43,6 +53,11 @@ class Geometry:
     @property
     def num_ranks(self) -> int:
         return self.nodes * self.num_local_ranks
+
+
+def label_option(geometry: Geometry) -> list[str]:
+    """Return the option of srun and start_ranks.py that labels lines: those of several ranks of a user's program."""
+    return ["--label"] if geometry.num_ranks > 1 else []
 
 
 @dataclass(frozen=True)
@@ -83,10 +98,13 @@ class Ranks(ABC):
 
     variables: tuple[str, ...] = ()  # prefixes of the scheduler's variables, which ranks do not inherit
     kept_variables: tuple[str, ...] = ()  # except these
+    templates: Mapping[str, str] = MappingProxyType({})  # those with the value of a variable of its own
     replaced_variables: tuple[str, ...] = ()  # never inherited
     stack_keys: tuple[str, ...] = ()  # scheduler-specific keys of a stack; they belong to a cell's id
+    first_log_line = LABELLED  # of a log whose lines begin with their ranks
     log_lines = r"(?!)"  # pattern of the launcher's lines
     host_words = r"(?!)"  # pattern of the words before a host in a cause
+    first_host_by_hand = LOOPBACK  # the first node of a launch, in a line for a shell
 
     @abstractmethod
     def argv(
@@ -123,9 +141,9 @@ class Ranks(ABC):
         """Return the words before a program that runs once on each node."""
         return []
 
-    def meeting_point(self) -> dict[str, str]:
-        """Return the variables by which the ranks of a new launch find each other."""
-        return {}
+    def meeting_point(self, meeting: Mapping[str, str] | None = None) -> dict[str, str]:
+        """Return the variables by which the ranks of a new launch find each other. meeting: values of its templates."""
+        return {"MASTER_PORT": meeting["port"]} if meeting else {}
 
     def end(self, job: JobId, process: subprocess.Popen, hosts: Sequence[str] = ()) -> None:
         """End ranks that outlived the process that started them."""
@@ -240,6 +258,36 @@ class Launcher:
     checks: Checks
     jobs: Jobs = field(default_factory=Jobs)
     submits: bool = False
+
+
+def free_port() -> int:
+    """Return a port of this machine that nothing has bound; it is not held.
+
+    It is outside of the ports that the kernel gives to connections, if there are others: they are taken at any time.
+    """
+    with contextlib.suppress(OSError, ValueError):
+        low, high = map(int, CONNECTION_PORTS.read_text().split())
+        ports = [port for port in PORTS if not low <= port <= high]
+        for port in random.sample(ports, min(len(ports), MOST_PORTS_TRIED)):
+            if _is_free(port):
+                return port
+    with socket.socket() as probe:
+        probe.bind(("", 0))
+        return probe.getsockname()[1]
+
+
+def _is_free(port: int) -> bool:
+    """Return whether a server could bind a port on all addresses, without options of its socket."""
+    for family in (socket.AF_INET, socket.AF_INET6):
+        try:
+            with socket.socket(family) as probe:
+                if family == socket.AF_INET6:
+                    probe.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+                probe.bind(("", port))
+        except OSError as error:
+            if error.errno == errno.EADDRINUSE:
+                return False
+    return True
 
 
 def start(argv: list[str], environment: dict[str, str], log: Path) -> subprocess.Popen:

@@ -8,7 +8,7 @@ import sys
 import psutil
 
 from regatta.core.files import SCRIPTS, hold
-from regatta.launchers.base import Checks, Launcher, LogReading, Queue, Ranks, descendants
+from regatta.launchers.base import Checks, Launcher, LogReading, Queue, Ranks, descendants, label_option
 
 START_RANKS = SCRIPTS / "bench" / "start_ranks.py"
 # Logs of earlier versions contain "ended with exit code".
@@ -22,7 +22,7 @@ class LocalRanks(Ranks):
 
     def argv(self, geometry, stack, python, program, limit_seconds=None, starter=str(START_RANKS)):
         line = [*(python or [sys.executable]), starter, f"--nproc-per-node={geometry.num_local_ranks}"]
-        return [*line, *([] if python else ["--no-python"]), *program]
+        return [*line, *([] if python else [*label_option(geometry), "--no-python"]), *program]
 
     def by_hand(self, geometry, stack, prefix, program):
         """Return a line with torchrun if the stack names no Python, else with start_ranks.py."""

@@ -9,15 +9,15 @@ import math
 import os
 import re
 import shutil
-import socket
 import subprocess
 import sys
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from regatta.core.errors import UserError
+from regatta.launchers.base import free_port
 
 MAX_NODES = 2**16  # Slurm's limit (MAX_SLURM_NODES)
 
@@ -109,11 +109,11 @@ def does_not_fit(shapes: list[tuple[int, int]], cpus_per_rank: int, excluded: Co
     return None
 
 
-def meeting_point() -> dict[str, str]:
-    """Return the port of the ranks' store: random, and free on this node. Ranks take the address from their step."""
-    with socket.socket() as probe:
-        probe.bind(("", 0))
-        return {"MASTER_PORT": str(probe.getsockname()[1])}
+def meeting_point(meeting: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Return the port of the ranks' store: random, and free on this node. Regatta's ranks take the address from their
+    step. meeting: values of the templates of a launch, for programs that take it from MASTER_ADDR."""
+    address = {"MASTER_ADDR": meeting["first_host"]} if meeting else {}
+    return address | {"MASTER_PORT": meeting["port"] if meeting else str(free_port())}
 
 
 def job_state(job: str) -> str | None:

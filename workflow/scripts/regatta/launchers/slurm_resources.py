@@ -113,6 +113,30 @@ class SlurmJobs(Jobs):
         return int(min([cluster["num_nodes"], *limits]))
 
 
+# The cores of a step.
+
+NUM_CORES = re.compile(r"-c|--cpus-per-[tg]")  # options that decide how many cores a task gets, also abbreviated
+
+
+def with_cores(geometry: Geometry, options: list[str]) -> list[str]:
+    """Return a stack's options with the cores of all ranks of a node for fewer processes, unless they set the number.
+
+    They have the cluster's options, then the cores of one rank, then the stack's (stack_options).
+    """
+    num, index = geometry.cluster.get("cpus_per_rank"), len(geometry.cluster.get("srun", ()))
+    is_of_rank = geometry.num_local_ranks == geometry.gpus_per_node
+    if is_of_rank or not num or options[index : index + 1] != cores_option(num):
+        return options
+    before, after = options[:index], options[index + 1 :]
+    if any(map(NUM_CORES.match, [*before, *after])):
+        return [*before, *after]
+    return [*before, *cores_option(max(1, geometry.gpus_per_node * num // geometry.num_local_ranks)), *after]
+
+
+def cores_option(num: int | None) -> list[str]:
+    return [f"--cpus-per-task={num}"] if num else []
+
+
 # The nodes of a sweep.
 
 UNUSABLE = ("down", "drain", "fail", "unknown", "error", "future", "inval", "blocked")  # first letters of states

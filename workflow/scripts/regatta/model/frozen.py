@@ -76,8 +76,11 @@ class Cell:
 
     @property
     def fields(self) -> dict[str, object]:
-        """Return all fields: the stack by its name, which is unique in a campaign, and each parameter as a field."""
-        found = {name: value for name, value in self.spec.items() if name != "parameters"}
+        """Return all fields: the stack by its name, which is unique in a campaign, and each parameter as a field.
+
+        Without the executables of a program, which stacks may have in different places.
+        """
+        found = {name: value for name, value in self.spec.items() if name not in ("parameters", "executables")}
         return {**found, **self.parameters, "stack": self.stack.name}
 
     def fields_with(self, names: Iterable[str]) -> dict[str, object]:

@@ -82,10 +82,11 @@ def _distinct_cells(launches: Iterable[Launch]) -> dict[str, MatrixCell]:
 
 @dataclass(frozen=True)
 class Price:
-    """Expected durations in seconds: from the store's history, or from the limits if it has none."""
+    """Durations in seconds. most_seconds: of the cells of a program that runs once; its deadline by default."""
 
     cell_seconds: Callable[[MatrixCell], float]
     launch_overhead_seconds: float
+    most_seconds: Callable[[MatrixCell], float] = lambda cell: cell.limit_seconds
 
     def seconds(self, launches: Iterable[Launch]) -> float:
         """Return the duration of launches; of those that run at the same time, the longest counts."""
@@ -108,7 +109,7 @@ class Price:
         """Return the duration of the cells of a launch. Those of a program that runs once share its limit."""
         seconds = [self.cell_seconds(cell) for cell in cells]
         is_shared = len(cells) > 1 and load_benchmark(cells[0].benchmark).is_alone
-        return min(sum(seconds), max(cells[0].limit_seconds, *seconds)) if is_shared else sum(seconds)
+        return min(sum(seconds), max(self.most_seconds(cells[0]), *seconds)) if is_shared else sum(seconds)
 
 
 def make_batches(

@@ -1,42 +1,49 @@
 """Plan a campaign: which cells will run, are done or are skipped, and why; in which batches, at what cost."""
 
-import json
 import os
+import re
 import shlex
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
 import orjson
 
-from regatta.campaign.expansion import CampaignMatrix, MatrixCell, canonical_json, content_hash, expand, whole
+from regatta.campaign.expansion import CampaignMatrix, MatrixCell, content_hash, expand, whole
 from regatta.campaign.load import Campaign, load_campaign
 from regatta.campaign.program_entries import reading_advice
 from regatta.campaign.script_entries import edited
 from regatta.core.text import status_text
 from regatta.launchers import RUN_LAUNCH, launch_argv, launcher_of
 from regatta.launchers.base import Geometry
-from regatta.model.frozen import FrozenCampaign, fields_to_json
-from regatta.plan.batches import Batch, Price, make_batches
-from regatta.plan.prices import BatchPrice, at_most_minutes, check_walltime, limit_of, make_price, unknown_lengths
+from regatta.model.frozen import FrozenCampaign, FrozenCell, fields_to_json
+from regatta.plan.batches import Batch, make_batches
+from regatta.plan.earlier import changed_since, changes_of, gone_cells, kept_of, notes_of_programs, with_earlier_ids
+from regatta.plan.prices import (
+    BatchPrice,
+    PreflightPrice,
+    Prices,
+    at_most_minutes,
+    check_walltime,
+    make_prices,
+    sources_text,
+    unknown_lengths,
+)
+from regatta.run.kept_outputs import KeptOutputs
 from regatta.run.preflight import Preflight, plan_preflight
 from regatta.runtimes.prologue_steps import before_by_hand
-from regatta.store.frozen_files import SCHEMA, mismatch
 from regatta.store.history import ALWAYS_RETRIED, History, RecordSummary, read_history
 from regatta.store.launch_files import read_file, write_json
 from regatta.store.nodes import blame_text, blamed_nodes
-
-WHOLE = ("env", "scripts", "files")  # an entry that is added or removed is a change of the mapping
-# So that adding or removing one of these counts as a change.
-ABSENT = {"stack.scripts": None, "stack.prologue": None, "node_type": None, "hosts": None}
 
 
 @dataclass(frozen=True)
 class CellPlan:
     """The plan of one cell. state: todo, done, not_ok (done, but a record is not ok) or skipped. reason: why.
 
-    repeats: those left to measure. seconds: of a launch, without its start. kind: of reasons that are shown together;
-    empty if these differ in numbers alone.
+    repeats: those left to measure. kept: by repeat, launches whose output is read instead. seconds: of a launch,
+    without its start. kind: of reasons that are shown together; empty if these differ in numbers alone.
     """
 
     cell: MatrixCell
@@ -45,6 +52,7 @@ class CellPlan:
     repeats: tuple[int, ...] = ()
     seconds: float = 0.0
     kind: str = ""
+    kept: Mapping[int, str] = field(default_factory=dict)
 
     @property
     def status(self) -> str:
@@ -62,13 +70,22 @@ class Plan:
     cells: list[CellPlan]
     skipped: list[CellPlan]
     batches: list[Batch]
-    price: Price
+    prices: Prices
     history: History
     preflights: tuple[Preflight, ...]  # one for each node type
 
     @property
     def preflights_to_run(self) -> list[Preflight]:
         return [preflight for preflight in self.preflights if not self.result_of(preflight).exists()]
+
+    @property
+    def kept(self) -> dict[str, list[FrozenCell]]:
+        """Return by launch the cells for which its output is read again."""
+        found: dict[str, list[FrozenCell]] = {}
+        for planned in self.cells:
+            for launch in planned.kept.values():
+                found.setdefault(launch, []).append(planned.cell.frozen())
+        return found
 
     def result_of(self, preflight: Preflight) -> Path:
         return self.results / "preflight" / f"{preflight.id}.json"
@@ -99,13 +116,12 @@ class Plan:
     @cached_property
     def batch_prices(self) -> list[BatchPrice]:
         """The estimate of each batch."""
-        known, has_overhead = self.history.cell_seconds(), bool(self.history.launch_overheads_s)
-        found = []
-        for batch in self.batches:
-            has_history = [has_overhead, *(cell.id in known for launch in batch.launches for cell in launch.cells)]
-            source = "history" if all(has_history) else "history and limits" if any(has_history) else "limits"
-            found.append(BatchPrice(batch, self.price.seconds(batch.launches), source))
-        return found
+        return list(map(self.prices.of_batch, self.batches))
+
+    @property
+    def preflight_prices(self) -> list[PreflightPrice]:
+        """The estimate of each preflight that is to run."""
+        return list(map(self.prices.of_preflight, self.preflights_to_run))
 
 
 def make_plan(campaign_file: Path, results_root: Path, *, is_retry: bool = False, may_lack_files: bool = False) -> Plan:
@@ -121,15 +137,20 @@ def make_plan(campaign_file: Path, results_root: Path, *, is_retry: bool = False
 def plan_campaign(campaign: Campaign, results_root: Path, *, is_retry: bool = False) -> Plan:
     """Plan a campaign that has been read."""
     results = results_root / campaign.name
-    matrix = expand(campaign)
     history = read_history(results)
-    changes = _changes(matrix.cells, _gone_cells(results, {cell.id for cell in matrix.cells}), history)
-    price = make_price(campaign, history)
-    seconds = price.shares(matrix.cells)
-    cells = [_plan_cell(campaign, cell, history, changes, is_retry, seconds[cell.id]) for cell in matrix.cells]
+    matrix, unknown_files = with_earlier_ids(expand(campaign), history)
+    changes = changes_of(matrix.cells, gone_cells(results, {cell.id for cell in matrix.cells}), history)
+    prices = make_prices(campaign, matrix.cells, history, results)
+    seconds = prices.expected.shares(matrix.cells)
+    cells = [
+        _plan_cell(campaign, cell, history, changes, is_retry, seconds[cell.id], unknown_files.get(cell.id, ()))
+        for cell in matrix.cells
+    ]
+    outputs = KeptOutputs(results)
+    cells = [_with_kept(planned, history, outputs) for planned in cells]
     skipped = [CellPlan(cell, "skipped", reason) for cell, reason in matrix.skipped]
     todo = [(plan.cell, repeat) for plan in cells for repeat in plan.repeats]
-    check_walltime(campaign, (cell for cell, _ in todo), price)
+    check_walltime(campaign, (cell for cell, _ in todo), prices.reserved)
     preflights: dict[str | None, Preflight] = {}
     for kind in dict.fromkeys(cell.node_type for cell, _ in todo):
         chosen = [cell for cell, _ in todo if cell.node_type == kind]
@@ -138,8 +159,8 @@ def plan_campaign(campaign: Campaign, results_root: Path, *, is_retry: bool = Fa
         if preflight := plan_preflight(campaign, [cell.shape for cell in chosen], stacks, results):
             preflights[kind] = preflight
     ids = {kind: preflight.id for kind, preflight in preflights.items()}
-    batches = make_batches(campaign, todo, price, results, ids, history.slots)
-    return Plan(campaign, results, matrix, cells, skipped, batches, price, history, tuple(preflights.values()))
+    batches = make_batches(campaign, todo, prices.reserved, results, ids, history.slots)
+    return Plan(campaign, results, matrix, cells, skipped, batches, prices, history, tuple(preflights.values()))
 
 
 def freeze_campaign(plan: Plan) -> FrozenCampaign:
@@ -209,7 +230,9 @@ def write_frozen(plan: Plan) -> None:
 
 def plan_json(plan: Plan) -> dict:
     """Return the content of plan.json."""
-    known = plan.history.cell_seconds()
+    preflight_costs = {
+        price.preflight.id: {"minutes": price.minutes, "gpu_hours": price.gpu_hours} for price in plan.preflight_prices
+    }
     return {
         "schema": 1,
         "campaign": plan.campaign.name,
@@ -223,6 +246,7 @@ def plan_json(plan: Plan) -> dict:
                 "gpus_per_node": preflight.gpus_per_node,
                 "node_type": preflight.cluster.get("node_type"),
                 "stacks": list(preflight.stacks),
+                **preflight_costs.get(preflight.id, {}),
             }
             for preflight in plan.preflights
         ],
@@ -234,8 +258,9 @@ def plan_json(plan: Plan) -> dict:
                 "status": p.status,
                 "reason": p.reason,
                 "repeats": list(p.repeats),
+                **({"read_again": list(p.kept.values())} if p.kept else {}),
                 "seconds_per_launch": round(p.seconds, 3),
-                "estimate_from": "history" if p.cell.id in known else limit_of(p.cell),
+                "estimate_from": plan.prices.sources[p.cell.id],
             }
             for p in plan.cells
         ]
@@ -247,8 +272,9 @@ def plan_json(plan: Plan) -> dict:
 
 def totals(plan: Plan) -> dict:
     """Return the plan's sums: cells by status, launches, minutes and GPU hours, and the source of the estimate."""
-    prices = plan.batch_prices
-    sources = {price.estimate_from for price in prices}
+    prices = [*plan.batch_prices, *plan.preflight_prices]
+    sources = {word for price in plan.batch_prices for word in re.split(", | and ", price.estimate_from)}
+    at_most = at_most_minutes(plan.campaign, plan.batches) + sum(of.minutes for of in plan.preflights_to_run)
     return {
         "todo": sum(p.status == "todo" for p in plan.cells),
         "done": sum(p.status == "done" for p in plan.cells),
@@ -256,10 +282,11 @@ def totals(plan: Plan) -> dict:
         "batches": len(plan.batches),
         "launches": sum(len(batch.launches) for batch in plan.batches),
         "measurements": sum(len(p.repeats) for p in plan.cells),
+        "outputs_read_again": len(plan.kept),
         "minutes": round(sum(price.minutes for price in prices), 2),
-        "at_most_minutes": round(at_most_minutes(plan.campaign, plan.batches), 1),
+        "at_most_minutes": round(at_most, 1),
         "gpu_hours": round(sum(price.gpu_hours for price in prices), 4),
-        "estimate_from": sources.pop() if len(sources) == 1 else "history and limits" if sources else None,
+        "estimate_from": sources_text(sources),
     }
 
 
@@ -275,7 +302,8 @@ def notes(plan: Plan) -> list[str]:
     remedy = f"To use it again: python workflow/scripts/clear_nodes.py {shlex.quote(str(plan.results))}"
     for host, evidence in plan.blamed.items() if not is_here else ():
         found.append(f"avoided if possible: {blame_text(host, evidence)}. {remedy} {shlex.quote(host)}")
-    return found + unknown_lengths(todo, plan.history) + plan.history.problems
+    found += notes_of_programs(plan.matrix.cells, plan.history)
+    return found + unknown_lengths(todo, plan.prices) + plan.history.problems
 
 
 def nothing_to_retry(plan: Plan) -> str | None:
@@ -305,11 +333,18 @@ def launch_lines(plan: Plan) -> dict[str, str]:
 
 
 def _plan_cell(
-    campaign: Campaign, cell: MatrixCell, history: History, changes: dict[str, tuple], is_retry: bool, seconds: float
+    campaign: Campaign,
+    cell: MatrixCell,
+    history: History,
+    changes: dict[str, tuple],
+    is_retry: bool,
+    seconds: float,
+    unknown_files: Sequence[str] = (),
 ) -> CellPlan:
+    """Plan one cell. unknown_files: of its program, whose content is not in its id (plan/earlier.py)."""
     repeats = campaign.data["repeats"]
     slots = {repeat: history.slots.get((cell.id, repeat)) for repeat in range(repeats)}
-    stale = {repeat: paths for repeat, slot in slots.items() if (paths := _edited_modules(slot))}
+    stale = {repeat: paths for repeat, slot in slots.items() if (paths := _edited_files(slot, unknown_files, history))}
     recorded = {
         repeat: slot
         for repeat, slot in slots.items()
@@ -327,6 +362,7 @@ def _plan_cell(
         if stale:
             paths = sorted(set().union(*stale.values()))
             kind, reason = f"changed: {paths[0]}", f"changed: {', '.join(paths)}, which the script loaded"
+            reason = reason.removesuffix(", which the script loaded") if unknown_files else reason
         elif recorded:
             kind, lacking = "launches missing", f" or damaged ({damaged})" if damaged else ""
             reason = f"{len(missing)} of {repeats} launches missing{lacking}"
@@ -344,57 +380,20 @@ def _plan_cell(
     return CellPlan(cell, "done", f"{repeats} ok", (), seconds)
 
 
-def _edited_modules(slot: RecordSummary | None) -> list[str]:
-    """Return the modules that a user's script loaded in a launch, and that are edited since."""
-    return [path for path, digest in ((slot and slot.modules) or {}).items() if edited(path, digest)]
+def _with_kept(planned: CellPlan, history: History, outputs: KeptOutputs) -> CellPlan:
+    """Return the plan of a cell that reads kept outputs of its program as far as possible, and measures the rest."""
+    kept, why = kept_of(planned.cell, planned.repeats, history, outputs)
+    repeats = tuple(repeat for repeat in planned.repeats if repeat not in kept)
+    if not kept or repeats:
+        return replace(planned, repeats=repeats, kept=kept)
+    reason = f"kept output is read again ({why or planned.reason})"
+    return replace(planned, state="todo", reason=reason, repeats=(), kind="read again", kept=kept)
 
 
-def _gone_cells(results: Path, now: set[str]) -> list[dict]:
-    """Return the cells of the last frozen campaign that are not planned now; none if it cannot be read.
-
-    Only these are checked against the schema: checking ten thousand cells would add a second to every plan.
-    """
-    for path in sorted(results.glob("campaign.*.json")):
-        try:
-            content = json.loads(read_file(path))
-            gone = [cell for cell in content["cells"] if cell["id"] not in now]
-        except (OSError, ValueError, KeyError, TypeError, RecursionError):  # it is replaced by a new one
-            continue
-        if content.get("schema") == SCHEMA and not mismatch({"cells": gone}, "campaign", "cells"):
-            return gone
-    return []
-
-
-def _changes(cells: list[MatrixCell], gone: list[dict], history: History) -> dict[str, tuple[str, str]]:
-    """Return kind and reason of each new cell that differs in one field from a cell that is no longer planned."""
-    measured = {cell for cell, _ in history.slots}
-    old: dict[str, object] = {}
-    for cell in gone:
-        flat = ABSENT | _flat(cell["spec"])
-        old |= {_signature(flat, key): flat[key] for key in flat}
-    changes = {}
-    for cell in (cell for cell in cells if old and cell.id not in measured):
-        flat = ABSENT | _flat(cell.spec)
-        if key := next((key for key in flat if _signature(flat, key) in old), None):
-            before, now = old[_signature(flat, key)], flat[key]
-            if key in ("script.files", "module.files"):
-                edits = [path for path in {**before, **now} if before.get(path) != now.get(path)]
-                changes[cell.id] = f"changed: {edits[0]}", f"changed: {', '.join(edits)}"
-            else:
-                kind = f"changed: {key}"
-                changes[cell.id] = kind, f"{kind} {canonical_json(before)} -> {canonical_json(now)}"
-    return changes
-
-
-def _signature(flat: dict, without: str) -> str:
-    return canonical_json([without, {key: value for key, value in flat.items() if key != without}])
-
-
-def _flat(spec: dict, prefix: str = "") -> dict[str, object]:
-    flat = {}
-    for key, value in spec.items():
-        if isinstance(value, dict) and key not in WHOLE:
-            flat.update(_flat(value, f"{prefix}{key}."))
-        else:
-            flat[f"{prefix}{key}"] = value
-    return flat
+def _edited_files(slot: RecordSummary | None, unknown_files: Sequence[str], history: History) -> list[str]:
+    """Return the files that are edited since a launch: the modules that a user's script loaded, and those whose content
+    then was not recorded."""
+    if slot is None:
+        return []
+    of_script = [path for path, digest in (slot.modules or {}).items() if edited(path, digest)]
+    return of_script + changed_since(slot, unknown_files, history)

@@ -24,16 +24,12 @@ from regatta.launchers import launcher_of
 from regatta.model.frozen import names_by_id
 from regatta.plan.batches import Launch
 from regatta.plan.plan import CellPlan, Plan, launch_lines, notes, plan_json, totals
-from regatta.plan.prices import BatchPrice
+from regatta.plan.prices import ESTIMATE_FROM, BatchPrice, charged_gpus
 from regatta.report.matrix import Matrix, MatrixRow, Square, by_workload_and_shape
+from regatta.run.kept_outputs import read_again_text
 from regatta.store.launch_files import write_json, write_text
 
 SHOWN_ON_TERMINAL = 60  # cells; plan.txt has them all
-ESTIMATE_FROM = {
-    "history": "from history",
-    "limits": "from limits, because these cells have no history",
-    "history and limits": "from history if available, else from limits",
-}
 
 
 # plan.txt: totals first, then batches, launch lines, and every cell with its reason.
@@ -78,10 +74,13 @@ def _totals(plan: Plan) -> str:
             f" about {long_duration(sums['minutes'] / 60)}, {price}, estimated {ESTIMATE_FROM[sums['estimate_from']]}."
             f" Upper bound: {long_duration(sums['at_most_minutes'] / 60)}."
         )
-        for preflight in plan.preflights_to_run:
-            size = f"{preflight.nodes}x{preflight.gpus_per_node}"
-            lines.append(f"first: a preflight on {size}, one short launch per stack ({', '.join(preflight.stacks)})")
-    else:
+        for of in plan.preflight_prices:
+            size, stacks = f"{of.preflight.nodes}x{of.preflight.gpus_per_node}", ", ".join(of.preflight.stacks)
+            cost = f"about {long_duration(of.minutes / 60)}, included above"
+            lines.append(f"first: a preflight on {size}, one short launch per stack ({stacks}); {cost}")
+    if sums["outputs_read_again"]:
+        lines.append(read_again_text(sums["outputs_read_again"]) + ("" if sums["batches"] else ", nothing runs"))
+    elif not sums["batches"]:
         lines.append("to run: nothing" + ("" if plan.cells else ". No cell can run here; reasons below"))
     return "\n".join(lines)
 
@@ -113,10 +112,13 @@ def job_requests(plan: Plan) -> dict[tuple[int, int, str], str]:
     if not launcher.submits:
         return {}
     found = {}
-    for price in sorted(plan.batch_prices, key=lambda price: price.minutes):  # of a shape, the last is the longest
+    for price in sorted(
+        plan.batch_prices, key=lambda price: price.reserved_minutes
+    ):  # of a shape, the last is the longest
         batch = price.batch
         kind = f" ({batch.cluster['node_type']})" if "node_type" in batch.cluster else ""
-        found[*batch.shape, kind] = shlex.join(launcher.jobs.options(batch.geometry, price.minutes, [plan.blamed]))
+        options = launcher.jobs.options(batch.geometry, price.reserved_minutes, [plan.blamed])
+        found[*batch.shape, kind] = shlex.join(options)
     return dict(sorted(found.items()))
 
 
@@ -149,6 +151,7 @@ KINDS = {
     "changed": "one field differs from a cell of the previous plan",
     "new": "no record in the store",
     "not ok": "the store has a record of each launch; --forcerun measure retries those that are not ok",
+    "read again": "the kept output of a launch is read; nothing runs",
     "not read": "the output of the program was not read; edit read or check, and try it (make try)",
 }
 
@@ -166,7 +169,8 @@ def workload_hours(cells: list[CellPlan], names: dict[str, CellName]) -> list[di
 
 
 def _rank_hours(cell: CellPlan) -> float:
-    return cell.seconds * len(cell.repeats) * cell.cell.world_size / 3600
+    of = cell.cell
+    return cell.seconds * len(cell.repeats) * charged_gpus(of.cluster, of.device, *of.shape) / 3600
 
 
 def state_matrix(cells: list[CellPlan], names: dict[str, CellName], device: str) -> Matrix:
@@ -311,6 +315,7 @@ def _context(plan: Plan) -> dict:
         "matrix": state_matrix(cells, names, plan.campaign.data["device"]),
         "reasons": reason_groups(cells, names),
         "prices": plan.batch_prices,
+        "read_again": read_again_text(len(plan.kept)) if plan.kept else None,
         "max_open_batches": MAX_OPEN_BATCHES,
         "jobs": job_requests(plan),
         "missing": missing_lines(plan)[1:],

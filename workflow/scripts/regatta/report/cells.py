@@ -23,6 +23,7 @@ from regatta.report.cell_numbers import DERIVED, SETTINGS, with_derived
 from regatta.report.page import marked_status
 from regatta.report.panels import Figure
 from regatta.report.rows import Row, table_rows
+from regatta.report.stack_facts import stack_facts
 from regatta.store.collect import cell_row
 from regatta.store.csv_files import CELL
 
@@ -110,10 +111,11 @@ def decoded(text: str) -> dict:
 
 
 def _stack_facts(stack: Stack) -> str:
-    """Return what a stack is in one line: its name, kind, image and binds."""
+    """Return what a stack is in one line: its name, kind, binds, and what it sets."""
     kind, image, binds = map(stack.settings.get, ("kind", "image_id", "binds"))
     parts = [f"image {image}"] if image else []
     parts += [f"binds {', '.join(binds)}"] if binds else []
+    parts += [fact for fact in stack_facts(stack) if not fact.startswith("image ")]
     return printable("; ".join([f"{stack.name} ({kind or 'kind unknown'})", *parts]))
 
 

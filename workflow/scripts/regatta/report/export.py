@@ -15,6 +15,7 @@ from regatta.core.text import plural
 from regatta.report.charts import LegendEntry, Medium
 from regatta.report.page import TEMPLATES, machine_line, provenance
 from regatta.report.panels import Figure
+from regatta.report.stack_facts import facts_text, own_facts
 from regatta.report.svg import LINE
 from regatta.store.launch_files import write_text
 
@@ -87,6 +88,7 @@ def caption_of(figure: Figure, name: str, data) -> str:
     for row in versions.rows if versions else ():
         known = (f"{name} {value}" for name, value in zip(versions.columns[1:], row[1:], strict=True) if value != "n/a")
         lines.append(f"Versions of {row[0]}: {', '.join(known)}.")
+    lines += [f"Stack {stack}: {facts_text(of)}." for stack, of in own_facts(data.campaign).items() if of]
     return "\n".join(lines) + "\n"
 
 

@@ -11,10 +11,11 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
+from regatta.campaign.program_entries import geometry_of
 from regatta.core.errors import UserError
 from regatta.core.files import ROOT
 from regatta.core.text import plural
-from regatta.launchers import PROGRAM, RUN_LAUNCH, Allocation, launch_argv
+from regatta.launchers import RUN_LAUNCH, Allocation, launch_argv
 from regatta.launchers.base import Geometry
 from regatta.model.frozen import FrozenBatch, FrozenLaunch, fields_to_json
 from regatta.model.launches import END_NOT_RECORDED, Cause, LaunchRequest, ListedLaunch, RecordSummary, utc_now
@@ -58,7 +59,6 @@ class BatchRun:
     has_come_up: bool = False  # any launch, in this job
     prologues: dict[str, dict[str, str | None]] = field(default_factory=dict)  # changed variables by stack
     num_records: int = 0  # of this job
-    known_programs: dict[tuple[str, int], list[Path]] = field(default_factory=dict)  # launches of user's programs
     parent: int = field(default_factory=os.getppid)
     stop_signal: int | None = None
 
@@ -132,13 +132,15 @@ class BatchRun:
 
 @dataclass
 class LaunchRun:
-    """A planned launch of a batch being measured. request, watch: of its last attempt in this job."""
+    """A planned launch of a batch being measured. request, watch, meeting (values of its templates): of its last
+    attempt in this job."""
 
     run: BatchRun
     index: int
     planned: FrozenLaunch
     request: LaunchRequest | None = None
     watch: Watch | None = None
+    meeting: dict[str, str] | None = None
 
     @property
     def spec(self) -> Mapping[str, object]:
@@ -194,13 +196,18 @@ class LaunchRun:
         specs = [batch.cells[cell].spec for cell in cells]
         scripts = [Path(spec[key]["path"]).parent for spec in specs for key in ("script", "module") if key in spec]
         place, timed, words = geometry, cells, [str(RUN_LAUNCH), "--request", str(path)]
+        stack = batch.stacks[self.planned.stack]
         if self.is_program:  # all cells are read from its output
-            timed, folder = cells[:1], programs.folder_of(run.folder, launch)
-            place, arguments = programs.prepare(specs[0], geometry.cluster, folder, error_dir)
-            place, words = replace(place, hosts=geometry.hosts[: place.nodes]), ["sh", str(PROGRAM), *arguments]
+            timed, place = cells[:1], geometry_of(specs[0], geometry.cluster)
+            hosts = geometry.hosts or run.allocation.hosts()
+            place = replace(place, hosts=hosts[: place.nodes])  # the first: MASTER_ADDR is its name
+        self.meeting = run.allocation.meeting(stack, place.hosts, self.is_program)
+        if self.is_program:
+            folder = programs.folder_of(run.folder, launch)
+            words = programs.prepare(specs[0], place, hosts, folder, error_dir, self.meeting)
         argv = launch_argv(
             place,
-            batch.stacks[self.planned.stack],
+            stack,
             words,
             variables=os.environ,
             folders=(ROOT, store_file.parent.parent, *scripts),

@@ -4,6 +4,7 @@ import re
 import signal
 from pathlib import Path
 
+from regatta.core.matching import LABEL, LABELLED
 from regatta.core.text import one_line
 from regatta.launchers import LAUNCHERS
 from regatta.launchers.base import Launcher, LogReading, TaskEnd
@@ -14,6 +15,7 @@ LOG_TAIL_BYTES = 65_536
 EXIT_STORE_UNWRITABLE = 74  # sysexits.h EX_IOERR; bench/ exits with it if a line of the store cannot be written
 MAX_CAUSE = 300  # characters
 PYTORCH_LOG = r"[WE]\d{4} "
+RANK = re.compile(r"\[rank\d+\]: ?")  # with which torch begins each line of an exception
 ABSENT = "program not found: "
 RANK_HOST = re.compile(r"\b(rank \d+) on (?:host )?[^\s:,;()]+")
 ABSENT_LINE = re.compile(rf"^(?:\d+: )?regatta: ({ABSENT}.*)$", re.MULTILINE)  # printed by bench/program.sh
@@ -26,13 +28,27 @@ def read_rank_errors(error_dir: Path) -> list[dict]:
 
 
 def read_log_tail(log: Path) -> str:
-    """Return the last 64 KiB of a launch's log, or an empty text if there is none."""
+    """Return the last 64 KiB of a launch's log, or an empty text if there is none.
+
+    Labels of ranks are replaced by the prefix that torch uses.
+    """
     try:
         with log.open("rb") as file:
+            is_labelled = file.readline(200).startswith(LABELLED)
             file.seek(max(0, file.seek(0, 2) - LOG_TAIL_BYTES))
-            return file.read().decode(errors="replace")
+            text = file.read()
     except FileNotFoundError:
         return ""
+    lines = map(_with_prefix, text.split(b"\n")) if is_labelled else [text]
+    return b"\n".join(line for line in lines if not line.startswith(LABELLED)).decode(errors="replace")
+
+
+def _with_prefix(line: bytes) -> bytes:
+    """Return a labelled line as torch prints it: [rank3]: text. Lines of the launcher and of program.sh have none."""
+    if not (found := LABEL.match(line)):
+        return line
+    text = line[found.end() :]
+    return text if text.startswith((b"[rank", b"slurmstepd", b"regatta: ")) else b"[rank%s]: %s" % (found[1], text)
 
 
 def find_cause(launcher: Launcher, errors: list[dict], log: str, exit_code: int, num_oom_kills: int) -> Cause:
@@ -120,12 +136,14 @@ def signal_name(number: int) -> str:
 
 def last_line(log: str, launcher: Launcher, reading: LogReading) -> str:
     """Return the last meaningful line of the ranks: an error of a rank that failed, if there is one."""
-    foreign = re.compile(f"{PYTORCH_LOG}|{launcher.ranks.log_lines}")
+    foreign = re.compile(f"(?:{RANK.pattern})?(?:{PYTORCH_LOG}|{launcher.ranks.log_lines})")
     lines = [line.strip() for line in log.splitlines() if re.search(r"\w", line) and not foreign.match(line)]
     errors = [line for line in lines if re.match(r"(\[rank\d+\]: )?(\w+\.)*\w*(Error|Exception|Interrupt)\b", line)]
-    failed = {f"[rank{rank}]" for rank, code in reading.rank_codes.items() if code > 0}
-    of_failed = [line for line in errors if line.split(":")[0] in failed]
-    return (of_failed or errors or lines or ["(empty)"])[-1]
+    failed = {rank for rank, code in reading.rank_codes.items() if code > 0}
+    failed |= {reading.first_end.rank} if reading.first_end else set()
+    words = tuple(f"[rank{rank}]:" for rank in failed)
+    of_errors, of_lines = ([line for line in found if line.startswith(words)] for found in (errors, lines))
+    return (of_errors or errors or of_lines or lines or ["(empty)"])[-1]
 
 
 def kernel_oom_kills() -> int:
@@ -140,7 +158,6 @@ def kernel_oom_kills() -> int:
 # The lines of a log that explain a failure: a rank's traceback, not what its launcher prints after it.
 
 MAX_LINES, MAX_CHARACTERS = 30, 200
-RANK = re.compile(r"\[rank\d+\]: ?")  # with which torch begins each line of an exception
 BEGIN = "Traceback (most recent call last):"
 CHAINED = ("During handling of the above exception", "The above exception was the direct cause")
 SUMMARY = "ChildFailedError"  # with which torchrun ends, after its ranks

@@ -6,6 +6,7 @@ reuses one that passed.
 
 import contextlib
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -180,7 +181,7 @@ class PreflightRun:
                 geometry = replace(frozen.geometry, hosts=allocation.step_hosts(frozen.nodes, avoid))
                 prologue = run_prologue(allocation, geometry, stack, place, limit, self.raise_if_abandoned)
                 argv = self._write_request(geometry, name, launch)
-                cause = self._launch(argv, stack, launch, log, prologue)
+                cause = self._launch(argv, stack, launch, log, prologue, geometry.hosts)
             except (NodeFailed, Abandoned):
                 raise
             except PrologueFailed as failed:
@@ -220,13 +221,16 @@ class PreflightRun:
         write_json(path, request)
         return argv
 
-    def _launch(self, argv: list[str], stack: dict, launch: str, log: Path, prologue: dict) -> str | None:
+    def _launch(
+        self, argv: list[str], stack: dict, launch: str, log: Path, prologue: dict, hosts: Sequence[str]
+    ) -> str | None:
         """Run a launch to its end or its deadline. Returns why it did not end well, or None."""
         allocation, limit_seconds = self.allocation, self.frozen.launch_start_seconds
         nccl_log = self.folder.resolve() / f"{launch}.nccl.%h.%p.log"
         extra = {"NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "INIT,NET,ENV,GRAPH", "NCCL_DEBUG_FILE": str(nccl_log)}
+        meeting = allocation.meeting(stack, hosts, is_program=False)
         try:
-            process = allocation.start(argv, stack, log, extra, prologue)
+            process = allocation.start(argv, stack, log, extra, prologue, meeting)
         except OSError as error:
             return f"{argv[0]} cannot be started: {error.strerror}"
         try:

@@ -4,10 +4,10 @@ Each rank writes a file when it starts (bench/program.sh). The launch file gets 
 and the record when the program has ended. Output and files of a launch are kept in batches/*/outputs/<launch>/.
 """
 
-import contextlib
-import json
-import shutil
+import itertools
+import re
 from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -15,23 +15,34 @@ from regatta.campaign.program_entries import (
     OUTPUT,
     READING,
     command_of,
-    file_text,
     geometry_of,
+    is_unverified,
+    num_ranks,
     quantity_of,
     sample_ns,
     size_of,
     values_of,
-    what_runs,
     writes_output,
 )
 from regatta.core.errors import UserError
-from regatta.core.readers import FormatResult, find_result, ignored_sizes, parse_reader, read_quantities, read_results
-from regatta.core.text import one_line, plural
-from regatta.launchers.base import Geometry
+from regatta.core.readers import (
+    READER,
+    FormatResult,
+    find_result,
+    ignored_sizes,
+    parse_reader,
+    read_quantities,
+    read_results,
+)
+from regatta.core.text import one_line, plural, utc_text, with_values
+from regatta.launchers import PROGRAM, program_words
+from regatta.launchers.base import Geometry, Launcher
 from regatta.model.launches import Cause, LaunchRequest, utc_now
 from regatta.run.causes import MAX_CAUSE
 from regatta.runtimes.plugins import PLUGINS
-from regatta.store.launch_files import append_launch_line, read_json, read_launch_file, write_text
+from regatta.store.launch_files import append_launch_line, write_text
+
+NOT_VERIFIED = "number of ranks not verified"  # note of a record
 
 
 def folder_of(batch: Path, launch: str) -> Path:
@@ -39,13 +50,26 @@ def folder_of(batch: Path, launch: str) -> Path:
     return (batch / "outputs" / launch).resolve()
 
 
-def prepare(spec: dict, cluster: dict, folder: Path, error_dir: Path) -> tuple[Geometry, list[str]]:
-    """Write the files of a launch. Return where its processes start, and the arguments of program.sh."""
+def prepare(
+    spec: dict, place: Geometry, hosts: Sequence[str], folder: Path, error_dir: Path, meeting: Mapping[str, str]
+) -> list[str]:
+    """Write the files of a launch. Return the words that start one of its processes.
+
+    hosts: all nodes of the shape, if the scheduler has names. meeting: values of templates.
+    """
     output = str(folder / OUTPUT)
     folder.mkdir(parents=True, exist_ok=True)
     for name, content in spec["program"]["files"].items():
-        write_text(folder / name, file_text(content, values_of(spec, output)))
-    return geometry_of(spec, cluster), [str(error_dir), str(folder), *command_of(spec, output)]
+        write_text(folder / name, with_values(content, values_of(spec, output)))
+    return program_words(str(error_dir), str(folder), place, command_of(spec, meeting, output), hosts)
+
+
+def begin_log(request: LaunchRequest, log: Path, launcher: Launcher) -> None:
+    """Write the first line of a launch's log, which tells readers that its lines begin with their ranks."""
+    line = [*itertools.takewhile(lambda word: word != str(PROGRAM), request.argv)]
+    if "--label" in line or "-l" in line:
+        log.parent.mkdir(parents=True, exist_ok=True)
+        log.write_bytes(launcher.ranks.first_log_line + b"\n")
 
 
 def note_start(request: LaunchRequest, is_over: bool) -> None:
@@ -67,10 +91,27 @@ def _started_hosts(request: LaunchRequest) -> dict[int, str]:
     return dict(sorted(found.items()))
 
 
+def _started_files(request: LaunchRequest) -> list[dict]:
+    """Return the files that the ranks run, with size and time if they are known: one, unless hosts have others."""
+    found: dict[tuple, list[int]] = {}
+    for rank in _started_hosts(request):
+        text = (Path(request.error_dir) / f"started-{rank}").read_text(encoding="utf-8", errors="replace")
+        path, facts = [*text.splitlines(), "", "", ""][1:3]
+        size, _, seconds = facts.partition(" ") if re.fullmatch(r"\d{1,18} \d{1,11}", facts) else ("", "", "")
+        found.setdefault((path, int(size) if size else None, int(seconds) if seconds else None), []).append(rank)
+    return [
+        {"path": path, "size_bytes": size, "time_utc": None if seconds is None else utc_text(seconds), "ranks": ranks}
+        for (path, size, seconds), ranks in found.items()
+        if path
+    ]
+
+
 def _begin(request: LaunchRequest, hosts: dict[int, str]) -> None:
     by_host = [{"host": host, "ranks": [r for r, on in hosts.items() if on == host]} for host in {*hosts.values()}]
     unknown = {"python": None, "torch": None, "libraries": [], "variables": {}, "settings": {}}
     environment = {"hosts": sorted(by_host, key=lambda entry: entry["ranks"]), **unknown} if hosts else None
+    if hosts:
+        environment["programs"] = _started_files(request)
     append_launch_line(Path(request.store_file), request.first_line(environment))
     _note_cell(request, request.cells[0].id)
 
@@ -81,75 +122,33 @@ def _note_cell(request: LaunchRequest, cell: str) -> None:
 
 def record_output(request: LaunchRequest, log: Path, elapsed_ns: int | None) -> None:
     """Write the records of a program that has exited with 0, and complete the launch file."""
-    path, hosts, specs = Path(request.store_file), _started_hosts(request), [cell.spec for cell in request.cells]
+    path, hosts, spec = Path(request.store_file), _started_hosts(request), request.cells[0].spec
     if not path.exists():
         _begin(request, hosts)
-    misplaced = _placement_problem(specs[0], hosts)
-    output = folder_of(log.parent.parent, request.launch) / OUTPUT if writes_output(specs[0]) else log
-    found = [(NOTHING, misplaced)] * len(specs) if misplaced else _read(specs, output)
-    share_ns = elapsed_ns and elapsed_ns // len(specs)
-    for number, (cell, (numbers, problem)) in enumerate(zip(request.cells, found, strict=True)):
-        status, phase = ("placement", "placement") if misplaced else ("failed", READING) if problem else ("ok", None)
-        cause = Cause(status, phase, one_line(problem, MAX_CAUSE) if problem else None)
+    output = folder_of(log.parent.parent, request.launch) / OUTPUT if writes_output(spec) else log
+    for number, record in enumerate(read_records(request, output, elapsed_ns, _placement_problem(spec, hosts))):
         if number:
-            _note_cell(request, cell.id)
-        record = _measured(cell.spec, numbers, share_ns) if numbers.samples_ns else {}
-        append_launch_line(path, request.record_line(cell.id, cause, share_ns) | record)
+            _note_cell(request, record["cell"])
+        append_launch_line(path, record)
     append_launch_line(path, {"kind": "complete", "time_utc": utc_now(), "elapsed_ns": elapsed_ns})
 
 
-# Cells that differ from measured ones in `read` and `check` alone are read from the output that was kept.
+def read_records(
+    request: LaunchRequest, output: Path, elapsed_ns: int | None, misplaced: str = ""
+) -> Iterator[dict[str, object]]:
+    """Yield the records of the cells of a launch, from its output.
 
-
-def launches_of_programs(results: Path) -> dict[tuple[str, int], list[Path]]:
-    """Return the requests of all launches of programs, the oldest first, by what they ran and their repeat."""
-    found: dict[tuple[str, int], list[Path]] = {}
-    for path in sorted(results.glob("batches/*/launches/*.json"), key=lambda path: path.stat().st_mtime):
-        with contextlib.suppress(AttributeError, LookupError, TypeError):
-            request = LaunchRequest.from_json(read_json(path))
-            if "program" in request.cells[0].spec:
-                found.setdefault((_key(request.cells[0].spec), request.repeat), []).append(path)
-    return found
-
-
-def _key(spec: dict) -> str:
-    return json.dumps(what_runs(spec), sort_keys=True)
-
-
-def find_kept(known: dict[tuple[str, int], list[Path]], cells: list[str], spec: dict, repeat: int) -> Path | None:
-    """Return the request of a launch that ran the program of new cells to its end, None if there is none.
-
-    None also if a cell was started or read before: then it is repeated because it failed. known: see above.
+    misplaced: why its ranks are not those of the cells.
     """
-    paths = known.get((_key(spec), repeat), [])
-    if any(cell.id in cells for path in paths for cell in LaunchRequest.from_json(read_json(path)).cells):
-        return None
-    ended = [path for path in paths if _records(path) and _log(path).exists()]
-    return ended[-1] if ended else None
-
-
-def _records(request: Path) -> list[dict]:
-    """Return the records of a launch of which the program exited with 0 on the planned ranks; else none."""
-    records = read_launch_file(request.parents[3] / "launches" / f"{request.stem}.jsonl").lines_of("record")
-    return [line for line in records if line["status"] == "ok" or line.get("phase") == READING]
-
-
-def _log(request: Path) -> Path:
-    return request.parent.parent / "logs" / f"{request.stem}.log"
-
-
-def read_kept(request: LaunchRequest, batch: Path, kept: Path) -> None:
-    """Write the launch file of a request from the output of an earlier launch. kept: its request."""
-    elapsed_ns = sum(record["elapsed_ns"] or 0 for record in _records(kept))
-    log = batch / "logs" / f"{request.launch}.log"
-    log.parent.mkdir(exist_ok=True)
-    shutil.copyfile(_log(kept), log)
-    output = folder_of(kept.parent.parent, kept.stem) / OUTPUT
-    if writes_output(request.cells[0].spec) and output.exists():
-        shutil.copyfile(output, folder_of(batch, request.launch) / OUTPUT)
-    for started in (kept.parent.parent / "errors" / kept.stem).glob("started-*"):
-        shutil.copy(started, request.error_dir)
-    record_output(request, log, elapsed_ns)
+    specs = [cell.spec for cell in request.cells]
+    found = [(NOTHING, misplaced)] * len(specs) if misplaced else _read(specs, output)
+    share_ns = elapsed_ns and elapsed_ns // len(specs)
+    for cell, (numbers, problem) in zip(request.cells, found, strict=True):
+        status, phase = ("placement", "placement") if misplaced else ("failed", READING) if problem else ("ok", None)
+        cause = Cause(status, phase, one_line(problem, MAX_CAUSE) if problem else None)
+        record = _measured(cell.spec, numbers, share_ns) if numbers.samples_ns else {}
+        record |= {"note": NOT_VERIFIED} if numbers.samples_ns and is_unverified(cell.spec) else {}
+        yield request.record_line(cell.id, cause, share_ns) | record | {"reader": READER}
 
 
 def _placement_problem(spec: dict, hosts: dict[int, str]) -> str:
@@ -181,7 +180,8 @@ def _read(specs: list[dict], output: Path) -> list[tuple[Numbers, str]]:
     if not isinstance(name, str):
         return [_read_quantity(spec, output) for spec in specs]
     try:
-        if problems := read_quantities(output, parse_reader(name, specs[0]["program"]["check"])).problems:
+        reader = parse_reader(name, specs[0]["program"]["check"])
+        if problems := read_quantities(output, reader, [num_ranks(specs[0])]).problems:
             return [(NOTHING, "; ".join(problems))] * len(specs)
         results = read_results(output, name, *shape_of_run(specs[0]), PLUGINS)
     except UserError as error:
@@ -196,7 +196,8 @@ def _read_quantity(spec: dict, output: Path) -> tuple[Numbers, str]:
     """Return the numbers of a cell by its pattern, and what is wrong or an empty text."""
     name, quantity = quantity_of(spec)
     try:
-        found = read_quantities(output, parse_reader(spec["program"]["read"], spec["program"]["check"]))
+        reader = parse_reader(spec["program"]["read"], spec["program"]["check"])
+        found = read_quantities(output, reader, [num_ranks(spec)])
         if found.problems:
             return NOTHING, "; ".join(found.problems)
         numbers = found.samples[name] if quantity.samples else [found.values[name]]

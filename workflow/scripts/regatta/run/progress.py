@@ -8,7 +8,6 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from regatta.campaign.program_entries import is_unread
 from regatta.core.errors import INCOMPLETE, NOTHING_MEASURED, UNEXPECTED_ERROR
 from regatta.core.text import one_line, plural, status_text
 from regatta.run.causes import without_host
@@ -42,12 +41,6 @@ class Watch(Tail):
         return self.since + (self.start_seconds if self.current is None else self.limits[self.current])
 
 
-RETRY = "to retry failures:"
-READ_AGAIN = (
-    "to read the kept output again: edit read or check, try it (make try BENCHMARK=... FILE=<log>), and run the same"
-    " command; if the program is at fault, to retry it:"
-)
-RETRY_COMMAND = 'run the same command with --forcerun measure (make: ARGS="--forcerun measure")'
 ALIKE = 3  # cells of a stack that fail alike before any is ok: then the remaining ones are not started
 OF_THE_CELL = ("ok", "out_of_memory", "node_failure", "skipped", "invalid")  # no evidence against the stack
 # Phases in which no code of a user runs, except the import of a benchmark's file.
@@ -100,7 +93,7 @@ def counts_text(counts: Counter[str]) -> str:
 
 
 def outcome_text(results: Path) -> str:
-    """Return counts by status, the report's answer, the most common cause of failures, and how to retry.
+    """Return counts by status, the report's answer with the next steps, and the most common cause of failures.
 
     Empty without measurements.csv.
     """
@@ -114,8 +107,6 @@ def outcome_text(results: Path) -> str:
     if causes:
         cause, count = causes.most_common(1)[0]
         lines.append(f"  {count} of {causes.total()} failures: {cause}")
-        unread = any(is_unread(row) for row in failed if without_host(row["cause"]) == cause)
-        lines.append(f"  {READ_AGAIN if unread else RETRY} {RETRY_COMMAND}")
     for preflight in latest_preflight(results):
         for stack, cause in failed_stacks(Path(preflight)).items():
             excluded = f"  stack {stack} failed the preflight and is excluded from this run: {cause.rstrip('.')}"

@@ -11,6 +11,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+from regatta.campaign.executables import edited_file
 from regatta.campaign.stacks import changed_since_planned
 from regatta.core.errors import NO_SPACE, UserError
 from regatta.core.files import hold
@@ -29,7 +30,7 @@ from regatta.run.causes import (
 )
 from regatta.run.host_load import LaunchLoad, OtherLoad, record_field
 from regatta.run.preflight import failed_stacks
-from regatta.run.program_launches import find_kept, launches_of_programs, note_start, read_kept, record_output
+from regatta.run.program_launches import begin_log, note_start, record_output
 from regatta.run.progress import Watch
 from regatta.run.prologue import PrologueFailed, run_prologue
 from regatta.store.frozen_files import read_frozen
@@ -108,21 +109,17 @@ def _run_planned_launch(launch: LaunchRun) -> Iterator[None]:
     while remaining := launch.remaining():
         _raise_if_stopped(run)
         _wait_for_scheduler(run)
-        if problem := changed_since_planned(stack, run.batch.stacks[stack], run.batch.cluster):
+        problem = changed_since_planned(stack, run.batch.stacks[stack], run.batch.cluster)
+        if problem := problem or edited_file(run.batch.cells[cell].spec for cell in remaining):
             run.held[stack] = problem
             return
         if (prologue := _prologue(run, stack)) is None:
             return
         _raise_if_full(run)
-        kept = _kept_output(launch, remaining)
-        request = launch.write_request(remaining)
+        launch.write_request(remaining)
         if reason := run.stacks.given_up(launch.name):
             launch.record(remaining, Cause("skipped", None, reason), None)
             return
-        if kept:
-            read_kept(request, run.folder, kept)
-            launch.update()
-            continue
         if launch.name in (other.name for other, _ in run.not_started):
             text = f"not started: an earlier launch of stack {launch.name} failed to start"
             run.not_started.append((launch, Cause("skipped", None, text)))
@@ -150,15 +147,6 @@ def _run_planned_launch(launch: LaunchRun) -> Iterator[None]:
         if is_node_failure or (current is None and num_fruitless >= MAX_FRUITLESS_LAUNCHES):
             run.not_started.append((launch, cause))
             return
-
-
-def _kept_output(launch: LaunchRun, cells: list[str]) -> Path | None:
-    """Return the request of an earlier launch whose output also gives the results of this one, None to measure it."""
-    if not launch.is_program:
-        return None
-    run = launch.run
-    run.known_programs = run.known_programs or launches_of_programs(run.results)
-    return find_kept(run.known_programs, cells, run.batch.cells[cells[0]].spec, launch.planned.repeat)
 
 
 def _raise_if_full(run: BatchRun) -> None:
@@ -243,8 +231,10 @@ def _run_launch(launch: LaunchRun, prologue: dict) -> Generator[None, None, tupl
     many nanoseconds its last cell ran."""
     request, watch, allocation = launch.request, launch.watch, launch.run.allocation
     stack, num_oom_kills = launch.run.batch.stacks[launch.planned.stack], kernel_oom_kills()
+    if launch.is_program:
+        begin_log(request, launch.log, allocation.launcher)
     try:
-        process = allocation.start(request.argv, stack, launch.log, prologue=prologue)
+        process = allocation.start(request.argv, stack, launch.log, prologue=prologue, meeting=launch.meeting)
     except OSError as error:
         return Cause("failed", "launch", f"{request.argv[0]} cannot be started: {error.strerror}"), None
     load = None if allocation.launcher.submits else LaunchLoad(process)  # else the ranks are on other machines
@@ -265,8 +255,9 @@ def _run_launch(launch: LaunchRun, prologue: dict) -> Generator[None, None, tupl
     text = read_log_tail(launch.log)
     if not launch.is_program and (problem := store_write_error(allocation.launcher, text)):
         raise UserError(f"{problem} Completed measurements are kept.")
-    if launch.is_program and process.returncode == 0:
+    if launch.is_program:
         _raise_if_full(launch.run)  # its output may be cut
+    if launch.is_program and process.returncode == 0:
         record_output(request, launch.log, elapsed_ns)
         launch.update()
         return None, None

@@ -4,6 +4,7 @@ import hashlib
 import os
 import re
 import shlex
+import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -55,8 +56,21 @@ def is_below(path: Path, folders: Iterable[str]) -> bool:
     return any(path.is_relative_to(folder) for folder in folders)
 
 
+HASHES: dict[tuple, str] = {}  # SHA-256 by device, inode, size and time: executables may be large
+RECENT_SECONDS = 2  # a file that was written so shortly ago may be written again without another time
+
+
 def file_hash(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
+    """Return the SHA-256 of a file, which is read in pieces, and again only if it has changed."""
+    with path.open("rb") as file:
+        found = os.fstat(file.fileno())
+        key = (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)
+        if key in HASHES:
+            return HASHES[key]
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    if abs(time.time() - found.st_mtime) > RECENT_SECONDS:
+        HASHES[key] = digest
+    return digest
 
 
 def expand(text: str, variables: Mapping[str, str]) -> str:

@@ -20,6 +20,7 @@ from regatta.report import cells, page
 from regatta.report.findings import Finding
 from regatta.report.headline import figures_of_page, headline_figure, without_headline
 from regatta.report.panels import Figure, Section
+from regatta.report.stack_facts import text_without_secrets
 from regatta.store.collect import csv_text, read_collected, read_store, summaries_beside, write_collected
 from regatta.store.csv_files import COLLECTED, make_table, read_csv, write_csv
 from regatta.store.frozen_files import read_frozen, read_frozen_campaign
@@ -263,13 +264,16 @@ def with_downloads(text: str, downloads: list[page.Download]) -> str:
 
 def _content(data: ReportData, shown: list[Section], block: dict) -> dict:
     """Return the variables of report.html.j2. shown: sections. block: of `_embedded`."""
-    campaign, measurements, marked = data.campaign, data.measurements, marks(data, warnings(data))
+    campaign, measurements, warned = data.campaign, data.measurements, warnings(data)
+    unverified = warnings_by_cell([one for one in warned if one.declared is programs.UNVERIFIED])
+    marked = unverified | marks(data, warned)
     num_launches = len(launch_paths(data.launches))
     headline, indices = headline_figure(shown), cells.cell_indices(campaign)
     block["figures"] = cells.figure_columns(figures_of_page(shown, page.is_large(campaign)), indices)
     shown = without_headline(shown)
     return {
         "campaign": campaign,
+        "campaign_text": text_without_secrets(campaign),
         "is_cpu": data.device == "cpu",
         "summary": summary(data),
         "summary_marks": MARKS,

@@ -95,12 +95,13 @@ KINDS = (
             "{idle} idle ({idle_ratio:number} of the allocated time; {measuring_ratio:number} was measuring)",
         ),
         next_step=(
-            "read {num_of_cause:output} again: edit `read` or `check`, `make try BENCHMARK={program} FILE={output}`,"
-            " then `snakemake`; or fix the program, then `snakemake --forcerun measure`",
-            "install {absent} or correct its `command`; then `snakemake --forcerun measure`",
-            "retry {num_failed:failure} after the repair of {repaired}: `snakemake --forcerun measure`",
-            "retry {num_failed:failure} on other nodes: `exclude_nodes: [{exclude}]`, `snakemake --forcerun measure`",
-            "retry {num_failed:failure}: `snakemake --forcerun measure`",
+            "run the programs of {imported:failure} again, and import their output",
+            "read {num_of_cause:output} again: edit `read` or `check`, `{try_read} BENCHMARK={program} FILE={output}`,"
+            " then `{run}`; or fix the program, then `{retry}`",
+            "install {absent} or correct its `command`; then `{retry}`",
+            "retry {num_failed:failure} after the repair of {repaired}: `{retry}`",
+            "retry {num_failed:failure} on other nodes: `exclude_nodes: [{exclude}]`, `{retry}`",
+            "retry {num_failed:failure}: `{retry}`",
         ),
         term="Time lost",
         help="Launches without a valid record: duration × ranks. Other launches: recorded duration of each failed cell"
@@ -110,12 +111,13 @@ KINDS = (
         *("missing_launches", NOTE),
         lead="Incomplete cells: {num} of {num_cells:cell} have fewer valid launches than planned.",
         advice=(
+            "Run the programs of {imported:failure} again, and import their output.",
             "Edit `read` or `check` if they did not fit the output of a program ({num_unread:measurement}), and run"
-            " `snakemake`: it reads the kept output. Run `snakemake --forcerun measure` to retry failures.",
-            "Run `snakemake` for {num_missing:missing measurement}; add `--forcerun measure` to retry failures.",
-            "Run `snakemake --forcerun measure` to retry failures.",
+            " `{run}`: it reads the kept output. Run `{retry}` to retry failures.",
+            "Run `{run}` for {num_missing:missing measurement}; retry failures: `{retry}`.",
+            "Run `{retry}` to retry failures.",
         ),
-        next_step="run {num_missing:missing measurement}: `snakemake`",
+        next_step="run {num_missing:missing measurement}: `{run}`",
     ),
     Kind(
         *("interrupted", RESULT),
@@ -134,7 +136,8 @@ def findings(data: ReportData) -> list[Finding]:
         values = {"num": len(cells), "num_cells": int(planned["cell"].nunique())}
         values |= {"num_missing": int(bad["status"].isin(["not_measured", *ALWAYS_RETRIED]).sum())}
         values["num_unread"] = sum(map(is_unread, plain_rows(bad, ("benchmark", "status", "phase"))))
-        found.append(Finding("missing_launches", values, (of_runs("failures", bad),), cells, "warnings"))
+        words = {"imported": len(bad) if data.campaign.imported else None}
+        found.append(Finding("missing_launches", values, (of_runs("failures", bad),), cells, "warnings", words=words))
     for job in data.problems.get("interrupted", []):
         words = {"end": status_text(job["kind"])}
         found.append(Finding("interrupted", job, (Source(PROBLEMS, what="interrupted"),), words=words))
@@ -162,6 +165,7 @@ def _summary(data: ReportData, planned: pd.DataFrame) -> Finding:
         words |= {f"{name}_ratio": Value(SHARE, hours[name] / hours["total"]) for name in ("idle", "measuring")}
         words["idle"] = rank_time(idle, data.device, longer)
     if failed:
+        words["imported"] = failed.total() if data.campaign.imported else None
         groups = [group for group in groups_of(data) if group["status"] not in NO_RECORD]
         most = max(groups, key=lambda group: len(group["items"]))
         num, hosts = len(most["items"]), dict(most["hosts"])

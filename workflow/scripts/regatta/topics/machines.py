@@ -20,7 +20,7 @@ KINDS = (
         lead=(f"Damaged files: {TORN} and {INVALID}.", f"Damaged files: {TORN}.", f"Damaged files: {INVALID}."),
         parts=("{damage}.",),
         advice="Damaged lines are excluded (see Methods). Check the disk; restore the files, or measure again.",
-        next_step="restore the files, or measure what is lost: `snakemake`",
+        next_step="restore the files, or measure what is lost: `{run}`",
     ),
     Kind(
         *("truncated_files", NOTE, "Truncated files: {num:launch file ends/launch files end} within a line."),

@@ -6,14 +6,15 @@ from functools import partial
 
 import pandas as pd
 
-from regatta.campaign.program_entries import quantity_of, shown_value, size_of, work_of
+from regatta.campaign.program_entries import is_unverified, quantity_of, shown_value, size_of, work_of
 from regatta.core.benchmarks import axes_of
 from regatta.core.readers import Quantity
 from regatta.core.statistics import Estimate, fast_median
 from regatta.core.text import UNKNOWN, size
 from regatta.kit.columns import TEXT, WHOLE, Column, Columns
+from regatta.kit.kinds import NOTE, Kind
 from regatta.model.frozen import FrozenCampaign
-from regatta.report.findings import Finding
+from regatta.report.findings import Finding, of_cells
 from regatta.report.panels import Section, by_cell, how_to_read, rates
 from regatta.report.rows import Row, table_rows
 from regatta.store.csv_files import described, make_table
@@ -129,6 +130,10 @@ KINDS = user_code.kinds_of_subjects(
     *("programs", "other_program", ("{program}, {quantity}: {value}", "{program}: {value}")),
     *("best mean of {num:cell}", "result"),
 )
+UNVERIFIED = Kind(
+    *("unverified_ranks", NOTE, "Number of ranks not verified: {num:cell} of programs that start their own ranks."),
+    advice="Such a program may run on fewer ranks than the shape has. Add check: {{ranks: PATTERN}} to its entry.",
+)
 
 
 def findings(data: ReportData) -> list[Finding]:
@@ -140,7 +145,16 @@ def findings(data: ReportData) -> list[Finding]:
         name = quantity_name(cells[0]) if num_quantities[cells[0].program] > 1 else None
         values = {"program": cells[0].program, "quantity": name, "unit": cells[0].unit}
         found.append(user_code.best_value(data, "programs", cells, in_unit(cells[0]), **values))
-    return user_code.findings_of_subjects(KINDS, found)
+    unverified = unverified_cells(data)
+    values, source = {"num": len(unverified)}, (of_cells("programs", unverified),)
+    note = Finding(UNVERIFIED.name, values, source, tuple(unverified), "warnings")
+    return user_code.findings_of_subjects(KINDS, found) + ([note] if unverified else [])
+
+
+def unverified_cells(data: ReportData) -> list[str]:
+    """Return the measured cells whose number of ranks nothing shows."""
+    known = {*data.tables["programs"].dropna(subset=VALUE.name)["cell"]}
+    return [cell.id for cell in data.campaign.cells_of(BENCHMARK) if cell.id in known and is_unverified(cell.spec)]
 
 
 LEAD = (
@@ -148,4 +162,4 @@ LEAD = (
     " floating-point operations, 10⁶ of any other unit. Time ratios are therefore the inverse of rate ratios."
 )
 TABLES = {"programs": TableSpec.of(PROGRAMS, programs_table, "campaign", "measurements")}
-TOPIC = Topic("programs", "Programs", TABLES, section, findings, kinds=KINDS)
+TOPIC = Topic("programs", "Programs", TABLES, section, findings, kinds=(*KINDS, UNVERIFIED))

@@ -106,11 +106,11 @@ LEAD = (
 WORDS = (
     "{script}: scaling efficiency on {on}: {lowest:number} ({lowest_name}) to {highest:number} ({highest_name})",
     "{script}: scaling efficiency on {on}: {lowest}",
-    "{script}: scaling efficiency on {on} uncertain, {uncertain}",
+    "{script}: scaling efficiency on {on}: {uncertain}: too noisy",
     "{script}: {throughput}",
     "{script}: {step:number} per step ({step:ends})",
 )
-KINDS = user_code.kinds_of_subjects("scripts", "other_script", WORDS, "{num:cell} uncertain", "script")
+KINDS = user_code.kinds_of_subjects("scripts", "other_script", WORDS, "{num:cell} too noisy", "script")
 
 
 def findings(data: ReportData) -> list[Finding]:
@@ -130,11 +130,15 @@ def findings(data: ReportData) -> list[Finding]:
 
 
 def _efficiencies(data: ReportData, rows: list[Row]) -> tuple[dict, dict]:
-    """Return the range of efficiencies. Several are stated without intervals, which ignore the selection."""
+    """Return the range of efficiencies; the highest if all are too wide.
+
+    Several are stated without intervals, which ignore the selection.
+    """
     certain = sorted((row for row in rows if not is_wide(row)), key=lambda row: row.efficiency_ratio)
     if not certain:
-        row = min(rows, key=lambda row: row.efficiency_ratio)
-        return {"uncertain": Value.of(row, EFFICIENCY)}, {"name": user_code.name_below(data, row)}
+        row = base.best_row(rows, EFFICIENCY)
+        words = {"name": user_code.name_below(data, row), "num": len(rows) if len(rows) > 1 else None}
+        return {"uncertain": Value.of(row, EFFICIENCY)}, words
     ends = {"lowest": certain[0]} | ({"highest": certain[-1]} if len(certain) > 1 else {})
     values = {name: Value.of(row, EFFICIENCY) for name, row in ends.items()}
     words = {f"{name}_name": user_code.name_below(data, row) for name, row in ends.items()}

@@ -71,7 +71,7 @@ MORE = (f"I{IMPORT_MORE}.", f"Set repeats to {MIN_LAUNCHES} or more: only missin
 QUIETER = "find the load that disturbs the machine"
 RISING = "check clocks and temperatures (throttling), growing memory and other load"
 STEPS = {"rising": f"times rise: {RISING}", "falling": "warm up longer"}  # by the direction of a drift
-MORE_LAUNCHES = (f"i{IMPORT_MORE}", "take more launches: `repeats: {repeats}`")
+MORE_LAUNCHES = (f"i{IMPORT_MORE}", "take more launches: `repeats: {repeats}`, `{run}`")
 OF_MEASUREMENTS = "in {num} of {num_known:measurement}"
 KINDS = (
     Kind(

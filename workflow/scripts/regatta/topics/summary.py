@@ -9,9 +9,12 @@ from dataclasses import dataclass, field, replace
 
 from regatta.core.text import natural, plural, rank_word, ranks_word
 from regatta.kit.kinds import FAIR, LOW, NOTE, RESULT, SUMMARY, Value, joined
+from regatta.report.commands import price_text
 from regatta.report.findings import Finding
 from regatta.report.page import shown_status
-from regatta.topics.base import ReportData, invalid_cells, once_per_report, unreliable_cells
+from regatta.report.stack_facts import facts_text, own_facts
+from regatta.store.history import ALWAYS_RETRIED
+from regatta.topics.base import ReportData, invalid_cells, once_per_report, plain_rows, unreliable_cells
 
 # Lines by id: what was compared, which is best, how it scales, what failed. Others come before what failed.
 ORDER = ("subject", "comparison", "nodes", "bucket", "scaling", "scripts", "programs", "communication")
@@ -19,7 +22,7 @@ ORDER += ("training_runs", "failed")
 # Word of a mark -> its sign and CSS class. What is unknown or open is never good.
 MARKS = {
     "complete": ("\N{CHECK MARK}", "good"),
-    "reliable": ("\N{CHECK MARK}", "good"),
+    "good": ("\N{CHECK MARK}", "good"),
     "no slow node": ("\N{CHECK MARK}", "good"),
     "measured": ("\N{CHECK MARK}", "quiet"),
     "equal": ("=", "quiet"),
@@ -29,20 +32,20 @@ MARKS = {
     "optional": ("\N{RIGHTWARDS ARROW}", "quiet"),
     "to do": ("\N{RIGHTWARDS ARROW}", "quiet"),
     "missing": ("\N{WHITE CIRCLE}", "bad"),
-    "check": ("\N{WARNING SIGN}", "bad"),
-    "unreliable": ("\N{WARNING SIGN}", "bad"),
+    "fair": ("\N{WARNING SIGN}", "bad"),  # confidence
+    "low": ("\N{WARNING SIGN}", "bad"),
     "slow": ("\N{BLACK UP-POINTING TRIANGLE}", "bad"),
     "failed": ("\N{MULTIPLICATION X}", "bad"),
 }
-OF_CONFIDENCE = {"good": "reliable", "fair": "check", "low": "unreliable"}
 OF_STATEMENTS = {"equal": "equal", "uncertain": "uncertain", "undecided": "uncertain"}  # by the first word
 MOST_SUBJECTS = 5  # all named
 MOST_REASONS = 3  # of low or fair confidence in its line
 MOST_STEPS = 3  # in the line on what to do next
 KINDS_OF_STACKS = {"contained": "image", "bind-mounted": "image with libraries of the host"}  # that need an explanation
 NOTHING_OPEN = "all is "
-EXTEND = f"{NOTHING_OPEN}measured; to add cells, edit the campaign file, then `snakemake`: it measures only these"
-COMPARE = NOTHING_OPEN + "imported; compare: `python workflow/scripts/compare.py results/{} results/OTHER`"
+EXTEND = NOTHING_OPEN + "measured; to add cells, edit the campaign file, then `{run}`: it measures only these"
+INDEX = NOTHING_OPEN + "imported; to see it beside other campaigns: `make index`"
+WHERE = "run commands in Regatta's folder"
 # Values of settings in next steps -> how those of several steps become one.
 COMBINED = {
     "exclude": lambda lists: ", ".join(sorted({node for nodes in lists for node in nodes.split(", ")}, key=natural)),
@@ -86,8 +89,8 @@ class Line:
     def mark(self) -> str:
         """Return the word of the line's mark, a key of MARKS."""
         values = self.values
-        if "unreliable" in values or values.get("num_warned"):
-            return "check"
+        if "confidence" in values:
+            return values["confidence"]
         if self.id == "failed":
             is_complete = values["num_planned"] and not values["num_not_measured"]
             return "failed" if values["num_failed"] else "complete" if is_complete else "missing"
@@ -98,11 +101,13 @@ class Line:
             is_open = outcomes & {"uncertain", "undecided"}
             return "different" if outcomes & {"slower", "both_ways"} else "uncertain" if is_open else "equal"
         if self.id == "confidence":
-            return OF_CONFIDENCE[values["word"]]
+            return values["word"]
         if self.id == "next":
             return "optional" if values["steps"][0].startswith(NOTHING_OPEN) else "to do"
         if word := OF_STATEMENTS.get(re.split(r"\W", self.statement)[0]):
             return word
+        if self.statement.endswith("too noisy"):
+            return "uncertain"
         return "partly measured" if values.get("num_uncertain") or values.get("without_result") else "measured"
 
     @property
@@ -126,7 +131,8 @@ def summary(data: ReportData) -> list[Line]:
     lines |= {name: _with_warnings(data, lines[name]) for name in OF_WARNINGS if name in lines}
     last = [confidence(data, lines.pop("confidence"))] if "confidence" in lines else []
     steps = next_steps(data)
-    last += [Line("next", f"Next: {'; '.join(steps[:MOST_STEPS])}", values={"steps": steps})] if steps else []
+    text = WHERE if re.search(r"`(make|\.venv/)", " ".join(steps[:MOST_STEPS])) else ""
+    last += [Line("next", f"Next: {'; '.join(steps[:MOST_STEPS])}", text, values={"steps": steps})] if steps else []
     places = {name: place for place, name in enumerate(ORDER)}
     return sorted(lines.values(), key=lambda line: places.get(line.id, places["failed"] - 0.5)) + last
 
@@ -161,13 +167,16 @@ def _trusted(data: ReportData, finding: Finding) -> Line:
     if is_judge:
         return line
     if not invalid_cells(data).isdisjoint(finding.cells):
-        values, text = {"unreliable": reason}, f"unreliable: {reason}"
+        values, text = {"unreliable": reason}, reason
     elif num_warned:
-        text = f"with a warning: {num_warned:,} of {plural(len(finding.cells), 'cell')}"
+        text = f"{num_warned:,} of {plural(len(finding.cells), 'cell')} with a warning"
         values = {"num_warned": num_warned}
     else:
         return line
-    return replace(line, text="; ".join(filter(None, (line.text, text))), values=line.values | values)
+    ranks = {of.rank for of in data.findings if of.rank in (LOW, FAIR) and not set(of.cells).isdisjoint(finding.cells)}
+    word = LOW if LOW in ranks else FAIR
+    text = "; ".join(filter(None, (line.text, f"confidence {word}: {text}")))
+    return replace(line, text=text, values=line.values | values | {"confidence": word})
 
 
 def line_of(finding: Finding) -> Line:
@@ -196,7 +205,9 @@ def subject(data: ReportData) -> Line:
         num_nodes = len({host for cell in cells for host in cell.hosts})
         parts.append(f"{plural(num_nodes, 'node')}, {'one by one' if sweep == 'nodes' else 'in pairs'}")
     kinds = {cell.stack.name: KINDS_OF_STACKS.get(cell.stack.settings.get("kind")) for cell in cells}
-    shown = [f"{stack} ({kinds[stack]})" if kinds.get(stack) else stack for stack in stacks]
+    about = {stack: [kinds.get(stack), facts_text(of)] for stack, of in own_facts(data.campaign).items()}
+    about = {stack: "; ".join(filter(None, of)) for stack, of in about.items()}
+    shown = [f"{stack} ({about[stack]})" if about[stack] else stack for stack in stacks]
     parts.append(f"stack {shown[0]}" if len(stacks) == 1 else f"stacks {joined(shown)}")
     parts.append(plural(data.campaign.repeats, "launch per cell", "launches per cell"))
     values = {"num_cells": len(cells), "world_sizes": sizes, "stacks": stacks}
@@ -232,7 +243,8 @@ def confidence(data: ReportData, line: Line) -> Line:
 def next_steps(data: ReportData) -> list[str]:
     """Return what to do next, the most urgent first: failures, then what lowers the confidence, then open questions.
 
-    Steps that change the same setting are one: the second value would replace the first.
+    Steps that change the same setting are one: the second value would replace the first. A step with a command that
+    measures has its price.
     """
     urgent = sorted(data.findings, key=lambda finding: URGENT_FIRST.index(finding.rank))
     found = [finding for finding in urgent if finding.next_step]
@@ -244,9 +256,26 @@ def next_steps(data: ReportData) -> list[str]:
             steps[several[0]] = _as_one([found[i].next_step_with(name, value) for i in several])
             for i in several[1:]:
                 steps[i] = ""
-    return list(dict.fromkeys(filter(None, steps))) or [
-        COMPARE.format(data.campaign.name) if data.campaign.imported else EXTEND
+    steps = [_with_price(data, step) for step in dict.fromkeys(filter(None, steps))]
+    return steps or [INDEX if data.campaign.imported else EXTEND.format(**data.commands)]
+
+
+def _with_price(data: ReportData, step: str) -> str:
+    """Return a step with the number and time of the launches that its commands make, if there are any."""
+    planned = data.measurements[data.measurements["repeat"].notna()]
+    if f"`{data.commands['retry']}`" in step:
+        rows = planned[planned["status"] != "ok"]
+    elif f"`{data.commands['run']}`" in step:
+        rows = planned[planned["status"].isin(["not_measured", *ALWAYS_RETRIED])]
+    else:
+        return step
+    slots = [(row["cell"], row["repeat"]) for row in plain_rows(rows, ("cell", "repeat"))]
+    more = re.search(r"`repeats: (\d+)`", step)
+    slots += [
+        (cell.id, n) for n in range(data.campaign.repeats, int(more[1]) if more else 0) for cell in data.campaign.cells
     ]
+    price = price_text(data.campaign, data.measurements, data.tables["launches"], slots) if slots else ""
+    return f"{step} ({price})" if price else step
 
 
 def _as_one(steps: list[str]) -> str:

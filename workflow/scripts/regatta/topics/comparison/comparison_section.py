@@ -13,18 +13,18 @@ from regatta.model.frozen import Cell
 from regatta.report.findings import Finding, Source, of_rows
 from regatta.report.page import NEW_EACH_LAUNCH, VERSIONS
 from regatta.report.panels import Section, Table
+from regatta.report.stack_facts import prologue_text, shown_variable
 from regatta.run.preflight_verdict import COMMUNICATION, family_of
 from regatta.store.records import one_line
 from regatta.topics.base import ReportData, TableSpec, Topic, once_per_report
 from regatta.topics.comparison import comparison_tables as tables
 from regatta.topics.comparison import heatmap, texts
 from regatta.topics.comparison.changes import changes_figure
-from regatta.topics.comparison.histogram import histogram
 from regatta.topics.comparison.sides import axis_label, axis_text, pair_text, sides_text, with_labels
 
 MOST_ROWS = 40  # of a table; comparisons.csv has all
 OF_STACK = "kind image_id wrapper_sha256 runtime runtime_options binds python".split()
-OF_STACK += [*STACK_KEYS, "scripts"]
+OF_STACK += [*STACK_KEYS, "scripts", "prologue"]
 OF_NCCL = ("network", "plugin", "provider", "transports")  # read by the preflight from NCCL's log
 MOST_VALUES = 3
 NOT_KNOWN, NOTHING = "not recorded", "nothing"
@@ -65,7 +65,6 @@ def section(data: ReportData) -> Section:
     content = {
         "matrices": (matrices := heatmap.ratio_matrices(comparisons, data.names)),
         "halves": heatmap.halves(matrices),
-        "figure": histogram(judged),
         "table": pairs_table(judged, "Comparisons, largest effect first"),
         "num_pairs": len(judged),
         "is_equal": texts.is_equal(judged),
@@ -236,7 +235,10 @@ def _all_facts(side: Side) -> Iterator[tuple[str, object]]:
     """Yield names and values in the order of the table: stack, versions, network, libraries, machine, settings."""
     for cell in side.cells:
         yield "cluster", cell.spec.get("cluster")
-        yield from ((name.replace("_", " "), cell.stack.settings.get(name)) for name in OF_STACK)
+        settings = {**cell.stack.settings, "prologue": prologue_text(cell.stack)}
+        yield from ((name.replace("_", " "), settings.get(name)) for name in OF_STACK)
+        for path, digest in cell.spec.get("executables", {}).items():
+            yield f"SHA-256 of {Path(path).name}", digest[:12]
     yield from ((f"NCCL {name}", (side.nccl or {}).get(name)) for name in OF_NCCL)
     for header in side.headers:
         git, environment = header.get("git") or {}, header.get("environment") or {}
@@ -245,6 +247,9 @@ def _all_facts(side: Side) -> Iterator[tuple[str, object]]:
         for path in environment.get("libraries") or []:
             yield family_of(Path(path).name) or "other libraries", path
         yield from (("GPU", gpu.get("name")) for gpu in environment.get("gpus") or [] if isinstance(gpu, dict))
+        for file in environment.get("programs") or []:
+            if not any("executables" in cell.spec for cell in side.cells):  # else a copy would be another one
+                yield "program", f"{file['path']} ({file['size_bytes']} bytes of {file['time_utc']})"
         yield "threads per rank", environment.get("threads_per_rank")
         for host in environment.get("hosts", []):
             names = {"CPU": "cpu_model", "cores per host": "num_cores", "hosts": "host"}
@@ -252,6 +257,10 @@ def _all_facts(side: Side) -> Iterator[tuple[str, object]]:
         for kind in ("setting", "variable"):
             values = (environment.get(f"{kind}s") or {}).items()
             yield from ((f"{kind} {name}", value) for name, value in values if not name.startswith(NEW_EACH_LAUNCH))
+    recorded = {name for header in side.headers for name in (header.get("environment") or {}).get("variables") or {}}
+    for cell in side.cells:  # ranks of programs record no variables
+        env = (cell.stack.settings.get("env") or {}).items()
+        yield from ((f"variable {name}", shown_variable(name, value)) for name, value in env if name not in recorded)
 
 
 def _known_values(name: str, side: Side, facts: dict[str, set[str]]) -> set[str]:
@@ -260,7 +269,9 @@ def _known_values(name: str, side: Side, facts: dict[str, set[str]]) -> set[str]
         return facts[name]
     environments = [h["environment"] for h in side.headers if h.get("environment") and not h.get("imported")]
     if name.startswith("variable "):
-        return {"not set"} if any(environment.get("variables") is not None for environment in environments) else set()
+        is_known = any(environment.get("variables") is not None for environment in environments)
+        is_known |= any("env" in cell.stack.settings for cell in side.cells)
+        return {"not set"} if is_known else set()
     if name in COMMUNICATION:
         return {"not loaded"} if any(environment.get("libraries") for environment in environments) else set()
     is_recorded = side.nccl if name.startswith("NCCL ") else side.cells and name.replace(" ", "_") in OF_STACK[1:]

@@ -15,6 +15,7 @@ from regatta.core.text import change_text, is_unknown, with_minus_signs
 from regatta.core.verdicts import (
     MIN_NOISE_PAIRS,
     has_both_directions,
+    is_below_threshold,
     margins_text,
     settled_direction,
     span_text,
@@ -118,7 +119,7 @@ KINDS = (
             "More launches settle most of them: `repeats: {repeats}`.",
             "Most need more than 100 more launches per side: noise hides differences as large as the margin.",
         ),
-        next_step="settle inconclusive comparisons: `repeats: {repeats}`",
+        next_step="settle inconclusive comparisons: `repeats: {repeats}`, `{run}`",
     ),
     Kind(
         *("environment", RESULT),
@@ -238,7 +239,7 @@ def compared_findings(judged: pd.DataFrame, sources: tuple[Source, ...] = ()) ->
     words |= {
         "outcomes": "; ".join(texts),
         "num_beyond": counts["slower"] + counts["faster"] - sum(part.get("num_beyond", 0) for part in parts),
-        "num_open": counts["inconclusive"] - few,
+        "num_open": counts["inconclusive"] - few - sum(map(is_below_threshold, table_rows(judged))),
         "few": few,
         "margin": margins_text(judged["margin_ratio"].unique()),
         "of_margin": margin_text(judged),

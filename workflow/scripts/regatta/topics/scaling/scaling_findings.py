@@ -40,6 +40,7 @@ KINDS = (
         lead=(
             "{what} on {on}: {lowest_ratio:number} to {highest_ratio:number}",
             "{what} on {on}: {lowest_ratio}",
+            "{what} on {on}: {best_open}: {unknown}",
             "{what} on {on}: {unknown}",
         ),
         parts=(
@@ -69,9 +70,9 @@ KINDS = (
     ),
     Kind(
         *("efficiency_uncertain", RESULT),
-        lead="{name}: efficiency uncertain, {efficiency}.",
+        lead="{name}: {efficiency:number} scaling efficiency ({efficiency:ends}): too noisy.",
         parts=(("About {launches_needed:launch/launches} would suffice.", f"More than {MOST_LAUNCHES} are needed."),),
-        next_step="narrow uncertain efficiencies: `repeats: {repeats}`",
+        next_step="narrow uncertain efficiencies: `repeats: {repeats}`, `{run}`",
     ),
     Kind(
         *("baseline_suspect", FAIR),
@@ -267,7 +268,11 @@ def _summary(data: ReportData) -> Finding:
         words[name] = names[end.cells[0]] if len(ends) > 1 else ""
     for name, listed in (("open", still_open), ("suspect", groups.get("suspect", ()))):
         words[name] = [f"{names[one.cells[0]]} {one.values['efficiency']}" for one in listed]
-    words["unknown"] = "uncertain" if "uncertain" in groups else "undecided"
+    words["unknown"] = "too noisy" if "uncertain" in groups else "undecided"
+    if still_open and not ends:  # the value before the judgement
+        best = max(still_open, key=lambda one: one.values["efficiency"].estimate)
+        words |= {"best_open": best.values["efficiency"]}
+        words |= {"open": [names[best.cells[0]]]} if len(still_open) == 1 else {}
     words |= {"missing": [_workload(data.cell_names[cell]) for cell in missing]}
     words |= {"missing_size": max(missing.values(), default=None), "sharing": threads_text(data) and ranks}
     cells = tuple(finding.cells[0] for finding in found)

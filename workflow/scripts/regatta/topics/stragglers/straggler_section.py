@@ -162,9 +162,8 @@ def _over_launches(launches: list[dict]) -> dict:
 
 def _judged(rows: list[dict], margin: float | None) -> list[dict]:
     """Return the rows with the verdicts on their lags."""
-    margin = MARGIN if margin is None else margin
+    margin, batches = MARGIN if margin is None else margin, [str([row.get(name) for name in PLACE]) for row in rows]
     lags = launch_table([dict(enumerate(row.pop("lags"))) for row in rows])
-    batches = [str([row.get(name) for name in PLACE]) for row in rows]
     judged = judged_lags(lags, [row["quantity"] for row in rows], margin, batches) if rows else []
     return [row | of_row for row, of_row in zip(rows, judged, strict=True)]
 

@@ -141,7 +141,7 @@ KINDS = (
     Kind(
         *("healthy_avoided", NOTE, "Healthy nodes avoided: {hosts}."),
         advice="Jobs of this campaign failed on them, so later jobs avoid them. Readmit them with clear_nodes.py.",
-        next_step="readmit: `python workflow/scripts/clear_nodes.py results/{campaign} {hosts}`",
+        next_step="readmit: `.venv/bin/python3 workflow/scripts/clear_nodes.py results/{campaign} {hosts}`",
     ),
 )
 

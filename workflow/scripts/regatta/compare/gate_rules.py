@@ -1,0 +1,125 @@
+"""How a gate reads the verdict on a cell: passed, failed or undecided. Definitions: docs/metrics.md, Gate.
+
+A row is that of comparisons.csv; its margin_ratio is the threshold of the gate, beyond which a cell fails.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from regatta.core.moderation import FALSE_DISCOVERIES, MIN_LAUNCHES
+from regatta.core.text import is_unknown, plural
+from regatta.core.verdicts import Compared, margins_text, screened
+from regatta.kit.kinds import filled
+from regatta.launchers import launcher_of
+from regatta.model.frozen import FrozenCampaign
+
+ALLOCATION_VARIATION = 0.085  # default with jobs: for a standard deviation of 3 % between allocations (decision 7)
+PASSED, FAILED, UNDECIDED = "passed", "failed", "undecided"
+LIKELY, FAIL, PASS = POLICIES = ("likely", "fail", "pass")  # of gate.undecided
+NO_JOBS = "drift of the machine between the two runs is not covered: set gate.allocation_variation to cover it"
+# What compare.py says of a gate, by kind of `differences`.
+ELSEWHERE = {
+    "not_failed": "{num:slower cell/slower cells} would not fail it",
+    "only_failed": "{num:cell/cells} not slower here would fail it: it screens those with fewer than"
+    f" {MIN_LAUNCHES} launches",
+    "only_stopped": "{num:undecided cell/undecided cells} would stop it",
+}
+
+
+@dataclass(frozen=True)
+class GateRow:
+    """What a gate reads of a row. verdict: with the gate's threshold."""
+
+    verdict: str
+    time_ratio: float
+    time_high_ratio: float | None
+    margin_ratio: float
+
+
+def has_jobs(*campaigns: FrozenCampaign) -> bool:
+    """Return whether two runs may have different allocations. Of imported results, this is unknown: they may."""
+    return any(of.imported is not None or launcher_of(of.cluster).submits for of in campaigns)
+
+
+def allocation_variation_of(given: float | None, *campaigns: FrozenCampaign) -> float:
+    """Return the ratio - 1 that two allocations may differ by if nothing changed. given: null if not set."""
+    return given if given is not None else ALLOCATION_VARIATION if has_jobs(*campaigns) else 0.0
+
+
+def outcome(row: object) -> str:
+    """Return failed if the cell is slower, undecided if it may be: its upper end is beyond the threshold or unknown."""
+    if row.verdict == "slower":
+        return FAILED
+    is_below = not is_unknown(row.time_high_ratio) and row.time_high_ratio <= 1 + row.margin_ratio
+    return PASSED if is_below or row.verdict in ("faster", "equivalent") else UNDECIDED
+
+
+def is_likely(row: object) -> bool:
+    """Return whether the estimate is beyond the threshold."""
+    return row.time_ratio > 1 + row.margin_ratio
+
+
+def stops(row: object, undecided: str) -> bool:
+    """Return whether an undecided row stops the gate. undecided: one of POLICIES."""
+    return outcome(row) == UNDECIDED and (undecided == FAIL or (undecided == LIKELY and is_likely(row)))
+
+
+def threshold_text(margin: float, allocation_variation: float, thresholds: Sequence[float]) -> str:
+    """Return what decides first: beyond which difference a cell can fail. thresholds: of the cells."""
+    alone = f"beyond {margins_text([margin])}, the margin"
+    wider = [threshold for threshold in thresholds if threshold > margin]
+    if not wider:
+        return f"can fail a cell only {alone}"
+    both = f"beyond {margins_text(wider[:1])}: margin {margins_text([margin])} and"
+    both += f" {margins_text([allocation_variation])} between allocations"
+    if len(wider) == len(thresholds):
+        return f"can fail a cell only {both}"
+    num = plural(len(thresholds) - len(wider), "cell")
+    return f"can fail {num} only {alone}, and {plural(len(wider), 'cell')} only {both}"
+
+
+def is_slower_alone(row: object, margin: float) -> bool:
+    """Return whether a row of the gate is slower by the margin alone, as compare.py judges."""
+    is_found = not is_unknown(row.p_adjusted) and row.p_adjusted <= FALSE_DISCOVERIES
+    return is_found and row.time_low_ratio > 1 + margin
+
+
+def differences(rows: Iterable[tuple[object, bool]], undecided: str = LIKELY) -> dict[str, int]:
+    """Return how many cells a gate and compare.py decide differently, by kind.
+
+    rows: of the gate, and whether compare.py calls each slower. not_failed: slower there, no failure here.
+    only_failed: the reverse. only_stopped: undecided, so the gate stops; not slower there.
+    """
+    found = Counter()
+    for row, is_slower in rows:
+        is_failed = outcome(row) == FAILED
+        found["not_failed"] += is_slower and not is_failed
+        found["only_failed"] += is_failed and not is_slower
+        found["only_stopped"] += stops(row, undecided) and not is_slower
+    return found
+
+
+def gate_difference(
+    rows: Iterable[object], pairs: Iterable[Compared], margin: float, allocation_variation: float
+) -> str:
+    """Return why a gate differs from verdicts by the margin alone; empty if it does not."""
+    found = [
+        (_gate_row(row, pair, margin, allocation_variation), row.verdict == "slower")
+        for row, pair in zip(rows, pairs, strict=True)
+        if not is_unknown(row.verdict)
+    ]
+    num = differences(found)
+    texts = [filled(text, {"num": num[kind]}) for kind, text in ELSEWHERE.items() if num[kind]]
+    thresholds = [row.margin_ratio for row, _ in found]
+    return f"It {threshold_text(margin, allocation_variation, thresholds)}. {'; '.join(texts)}." if texts else ""
+
+
+def _gate_row(row: object, pair: Compared, margin: float, allocation_variation: float) -> GateRow:
+    """Return what a gate reads of a row that is judged by the margin alone."""
+    threshold, word = pair.margin_with(margin, allocation_variation), row.verdict
+    if pair.num < MIN_LAUNCHES:
+        word = screened(pair, 1 + threshold).word
+    elif word == "slower" and row.time_low_ratio <= 1 + threshold:
+        word = "inconclusive"
+    return GateRow(word, row.time_ratio, row.time_high_ratio, threshold)
