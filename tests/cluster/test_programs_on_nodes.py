@@ -91,12 +91,54 @@ def test_an_mpi_program_on_two_nodes_is_connected_by_srun(site: Site):
     site.own()
     read = {"bandwidth": {"match": r"1024 bytes +\d+ times --> +([\d.]+) Mbps", "unit": "Mbit/s"} | LARGER}
     command = ["NPmpich2", "-l", "1024", "-u", "1024", "-p", "0", "-o", "np.out"]
-    entry = program("netpipe", command, read, ranks="node", check={"match": "Now starting the main loop"})
+    entry = program("netpipe", command, read, ranks=1, check={"match": "Now starting the main loop"})
     stacks = {"host": {"kind": "host", "python": site.cluster.python, "srun": ["--mpi=pmi2"]}}
     site.write(campaign(stacks, shapes=[{"nodes": [2], "gpus_per_node": [1]}], repeats=1, benchmarks=[entry]))
     site.snakemake(timeout=800)
     assert [(record["status"], record["cause"]) for record in site.records()] == [("ok", None)]
     assert 1 < rates(site)["bandwidth", "host"][0] < 1e6
+
+
+PRINTS = """#!/usr/bin/env python3
+import os, sys, time
+rank = int(os.environ["SLURM_PROCID"])
+for step in range(20):
+    if rank == 0 or sys.argv[1] == "both":
+        print("step", step, "took", f"{step + 1}.5 ms", "x" * 3000 + f" end {step}.25 s", flush=True)
+    else:
+        print("noise of", rank, "3 ms", file=sys.stderr, flush=True)
+    time.sleep(0.01)
+print("last", end="")
+"""
+
+
+@pytest.mark.timeout(900)
+def test_srun_labels_lines_by_rank_and_lines_that_it_divides_are_whole(site: Site):
+    """Four ranks on two nodes. The second number of each line is behind 3,000 characters."""
+    (site.host_folder / "prints.py").write_text(PRINTS)
+    (site.host_folder / "prints.py").chmod(0o755)
+    site.own()
+    lower = {"unit": "ms", "better": "smaller", "expected": 20}
+    read = {"step": {"samples": r"took ([\d.]+) ms"} | lower, "end": {"samples": r"end ([\d.]+) s"} | lower}
+    read["end"]["unit"] = "s"
+    entries = [program(mode, [f"{site.folder}/prints.py", mode], read) for mode in ("alone", "both")]
+    stacks = {"host": {"kind": "host", "python": site.cluster.python}}
+    shapes = [{"nodes": [2], "gpus_per_node": [2]}]
+    site.write(campaign(stacks, shapes=shapes, repeats=1, benchmarks=entries))
+    site.snakemake(timeout=800, check=False)
+    found = {}
+    for record in site.records():
+        ((name, _),) = record["spec"]["program"]["read"].items()
+        found[record["spec"]["parameters"]["program"], name] = record
+    assert found["alone", "step"]["slowest_rank_samples_ns"] == [round(1e6 * (step + 1.5)) for step in range(20)]
+    assert found["alone", "end"]["slowest_rank_samples_ns"] == [round(1e9 * (step + 0.25)) for step in range(20)]
+    assert {(r["status"], "on 4 ranks:" in r["cause"]) for (mode, _), r in found.items() if mode == "both"} == {
+        ("failed", True)
+    }
+    for log in site.results.glob("batches/*/logs/*.log"):
+        first, *lines = log.read_text().splitlines()
+        assert first.endswith("(srun --label)")
+        assert sum(line[3:] == "last" for line in lines) == 4
 
 
 @pytest.mark.timeout(1200)

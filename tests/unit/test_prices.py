@@ -19,6 +19,7 @@ def test_a_price_without_history_is_from_the_limits(tmp_path):
         "batches": 1,
         "launches": 3,
         "measurements": 6,
+        "outputs_read_again": 0,
         "minutes": 2.3,
         "at_most_minutes": 75.0,
         "gpu_hours": 0.0767,

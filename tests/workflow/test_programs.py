@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 import sys
+import time
 from collections import Counter
 from types import SimpleNamespace
 
@@ -24,7 +25,10 @@ from campaigns import (
 from copied_tree import rows_of
 
 from regatta.core.errors import UserError
+from regatta.core.readers import READER
 from regatta.run.supervise import supervise
+from regatta.store.checksums import sealed_file
+from regatta.store.history import digest_of
 from regatta.store.jobs import NO_SPACE_LEFT
 
 PROGRAM = """
@@ -174,24 +178,79 @@ def test_a_program_that_gives_no_number_is_a_failed_cell_with_its_cause(tmp_path
     assert len(list((batch / "logs").glob("*.log"))) == len(records)
 
 
-def test_an_edited_pattern_is_applied_to_the_kept_output(tmp_path, campaign):
+def test_an_edited_pattern_is_applied_to_the_kept_output(tmp_path, campaign, wording):
+    """Records that are read again keep launch and time of the measurement, and nothing runs."""
     code = "import os, sys, time; os.environ['RANK'] == '0' and print('rate: ', time.time_ns(), 'half: 7')"
     entry = {"command": ["python3", "-c", code], "files": {}, "parameters": {}, "check": {}}
     path = write_campaign(tmp_path, campaign(entry | {"read": {"rate": RATE["rate"] | {"match": r"rate:\s(\d+)"}}}))
     assert snakemake(tmp_path, path).returncode != 0  # two spaces: the pattern finds nothing
+    results = tmp_path / "results" / "small"
+    before = {row["launch"]: row for row in rows_of(results / "measurements.csv")}
+    launches = rows_of(results / "launches.csv")
+    batches = {path.name for path in (results / "batches").iterdir()}
+    time.sleep(1.1)  # times are in seconds
     good = entry | {"read": {"rate": RATE["rate"] | {"match": r"rate: +(\d+)", "unit": "B/s"}}}
     write_campaign(tmp_path, campaign(good))
+    planned = snakemake(tmp_path, path, "plan")
+    wording([line for line in planned.stdout.splitlines() if "read again," in line])
+    plan = json.loads((results / "plan.json").read_text())
+    assert [plan["totals"][name] for name in ("outputs_read_again", "launches", "minutes", "gpu_hours")] == [2, 0, 0, 0]
+    assert len(record_lines(results)) == 2  # a plan reads nothing
     done = snakemake(tmp_path, path)
     assert done.returncode == 0, done.stdout + done.stderr
-    results = tmp_path / "results" / "small"
-    logs = sorted(path.read_text() for path in results.glob("batches/*/logs/*.log"))
-    assert len(logs) == 4
-    assert logs[0] == logs[1] != logs[2] == logs[3]  # two launches, each read twice
     records = record_lines(results)
     assert sorted(record["status"] for record in records) == ["failed", "failed", "ok", "ok"]
+    after = {row["launch"]: row for row in rows_of(results / "measurements.csv")}
+    for name in ("time_utc", "repeat", "hosts", "elapsed_s"):
+        assert {launch: row[name] for launch, row in after.items()} == {la: row[name] for la, row in before.items()}
+    assert {row["status"] for row in after.values()} == {"ok"}
+    assert [row | {"num_ok": "0", "num_failed": "1"} for row in launches] == launches
+    assert [row | {"num_ok": "0"} for row in rows_of(results / "launches.csv")] == launches  # none was added
+    assert {path.name for path in (results / "batches").iterdir()} == batches
     write_campaign(tmp_path, campaign(good | {"read": {"half": RATE["rate"] | {"match": r"half: (\d+)"}}}))
     assert snakemake(tmp_path, path).returncode == 0
     assert [r["slowest_rank_samples_ns"] for r in record_lines(results)].count([round(1e12 / 7)]) == 2
+    assert "problem" not in snakemake(tmp_path, path).stderr  # the manifests list what was added
+
+
+def test_outputs_that_an_earlier_reader_may_have_read_differently_are_read_again_once(tmp_path, campaign):
+    """Those with a comma in a number, and those of several ranks. Other records keep the earlier reader."""
+    code = "import os, sys; os.environ.get('RANK', '0') == '0' and print('rate:', sys.argv[1])"
+    common = {"files": {}, "parameters": {}, "check": {}}
+    entries = [
+        {"name": "comma", "command": ["python3", "-c", code, "1,234 GB/s"], "ranks": "one"},
+        {"name": "plain", "command": ["python3", "-c", code, "1234 GB/s"], "ranks": "one"},
+        {"name": "ranks", "command": ["python3", "-c", code, "1234 GB/s"]},
+    ]
+    path = write_campaign(tmp_path, campaign(*(entry | common for entry in entries), repeats=2))
+    assert snakemake(tmp_path, path).returncode == 0
+    results = tmp_path / "results" / "small"
+    before = rows_of(results / "measurements.csv")
+    for launch in results.glob("launches/*.jsonl"):
+        lines = [json.loads(line) for line in launch.read_text().splitlines()]
+        kept = [{key: of for key, of in line.items() if key not in ("reader", "line", "checksum")} for line in lines]
+        launch.write_bytes(sealed_file(kept, launch.stem))
+    (manifest,) = results.glob("batches/*/manifest.json")
+    content = json.loads(manifest.read_text())
+    for entry in content["launches"]:
+        entry["size_bytes"] = (results / "launches" / f"{entry['launch']}.jsonl").stat().st_size
+        entry["records"] = [{key: of for key, of in one.items() if key != "reader"} for one in entry["records"]]
+    older = json.dumps(content | {"digest": digest_of(content["launches"])})
+    manifest.write_text(older)
+    dry = snakemake(tmp_path, path, "plan")
+    assert "4 outputs are" in dry.stdout
+    assert snakemake(tmp_path, path).returncode == 0
+    readers = Counter((r["spec"]["parameters"]["program"], r.get("reader")) for r in record_lines(results))
+    assert readers == {
+        ("comma", None): 2, ("comma", READER): 2, ("plain", None): 2, ("ranks", None): 2, ("ranks", READER): 2,
+    }  # fmt: skip
+    after = rows_of(results / "measurements.csv")
+    assert [row | {"line": ""} for row in after] == [row | {"line": ""} for row in before]
+    for text in (manifest.read_text(), older):  # older: as if the run was killed before it had written the manifest
+        manifest.write_text(text)
+        again = snakemake(tmp_path, path, "plan")
+        assert "read again" not in again.stdout + again.stderr
+        assert json.loads((results / "plan.json").read_text())["notes"] == []
 
 
 OSU = """

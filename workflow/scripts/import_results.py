@@ -2,19 +2,22 @@
 
 python workflow/scripts/import_results.py benchmark-out.txt --campaign published --gpus-per-node 4
 
-Formats are recognized by content: docs/formats.md. All files are read before anything is written. Files under one stack
-name are launches of the same software; different software needs a different stack name.
+Formats are recognized by content: docs/formats.md. Files under one stack name are launches of the same software;
+different software needs a different stack name. Exit status: 0 all files were imported, 2 none, 3 some; the reasons for
+the others are listed.
 """
 
+import sys
 from pathlib import Path
 
 from regatta.campaign.benchmark_files import read_benchmark_file
-from regatta.core.errors import positive, run_script, script_parser
+from regatta.core.errors import INCOMPLETE, positive, run_script, script_parser
 from regatta.core.text import plural
 from regatta.formats import add_formats
 from regatta.formats.base import Options
 from regatta.formats.importer import campaign_folder, import_files
 from regatta.formats.nccl_base import PROGRAMS
+from regatta.formats.refused import refused_text
 from regatta.store.csv_files import declare
 
 OPERATIONS = [operation for operation, _ in PROGRAMS.values()]
@@ -53,9 +56,13 @@ def main() -> None:
         print(f"{name}: {kind}, {plural(num, 'row')}")
     for name in outcome.already_there:
         print(f"{name}: already imported; nothing changed")
-    for note in outcome.notes:
+    for note in dict.fromkeys(outcome.notes):
         print(f"note: {note}")
     print(f"report: python workflow/scripts/rebuild_report.py {outcome.folder}")
+    if outcome.refused:
+        num = plural(len(outcome.refused), "file")
+        print(f"{refused_text(outcome.refused)}\n{num} not imported; the others were.", file=sys.stderr)
+        sys.exit(INCOMPLETE)
 
 
 if __name__ == "__main__":

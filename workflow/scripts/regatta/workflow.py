@@ -37,6 +37,7 @@ from regatta.launchers.base import Geometry, end_jobs, outlive_run_campaign
 from regatta.plan.batches import Batch
 from regatta.plan.plan import Plan, nothing_to_retry, plan_campaign, tidy_frozen
 from regatta.report.commands import DEFAULTS, RUN_FILE
+from regatta.run.kept_outputs import read_again
 from regatta.run.on_finish import run_on_finish
 from regatta.run.preflight import failed_stacks
 from regatta.run.progress import outcome_text, run_status
@@ -152,9 +153,8 @@ class Session:
         if Path("results").exists() and not Path("results").is_dir():  # Snakemake would end with a traceback
             raise UserError("results: is not a folder. Rename it, or work in another folder.")
         cluster, launcher, is_run = campaign.cluster, launcher_of(campaign.cluster), not is_read_only(self.options)
-        stacks = campaign.data["stacks"]
-        places = [launcher.checks.site_problems(*place, stacks) for place in campaign.places()]
-        found = list(dict.fromkeys(problem for problems in places for problem in problems))
+        of_places = (launcher.checks.site_problems(*place, campaign.data["stacks"]) for place in campaign.places())
+        found = dict.fromkeys(problem for problems in of_places for problem in problems)
         problems = "\n".join(f"config/clusters/{cluster['name']}.yaml: {problem}" for problem in found)
         if problems and is_run:
             raise UserError(problems)
@@ -166,6 +166,8 @@ class Session:
             end_times_after_now(Path("results") / campaign.name)
             check_folders(Path("results") / campaign.name, FOLDERS)
         plan = plan_campaign(campaign, Path("results"), is_retry=self.is_retry)
+        if is_run and read_again(plan.results, plan.kept, plan.history.grown):
+            plan = plan_campaign(campaign, Path("results"), is_retry=self.is_retry)
         for problem in [*plan.history.problems, *tidy_frozen(plan)] if is_run else ():
             print(f"{plan.results}: {problem}", file=sys.stderr)
         if is_run:  # for the commands that the report proposes

@@ -139,8 +139,11 @@ def launch_table(cells: list[dict[int, float]]) -> np.ndarray:
     """Return an array of (cells, launches) with a column for each launch of any cell, NaN where a cell lacks it."""
     launches = sorted(set().union(*cells))
     table = np.full((len(cells), len(launches)), math.nan)
-    for row, of in zip(table, cells, strict=True):
-        row[np.searchsorted(launches, list(of))] = list(of.values())
+    places = {launch: place for place, launch in enumerate(launches)}
+    filled = [(row, places[launch], value) for row, of in enumerate(cells) for launch, value in of.items()]
+    if filled:
+        rows, columns, values = zip(*filled, strict=True)
+        table[list(rows), list(columns)] = values
     return table
 
 

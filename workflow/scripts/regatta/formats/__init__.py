@@ -1,5 +1,6 @@
 """Formats of other benchmarks: read into the store, and written from results. See docs/formats.md."""
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from regatta.formats.base import (
     Format,
     ImportedFile,
     Options,
+    Reading,
     check_json,
     check_source,
     lines_of,
@@ -22,7 +24,7 @@ from regatta.formats.mlperf import MLPERF
 from regatta.formats.nccl import NCCL_TEXT
 from regatta.formats.nccl_json import NCCL_JSON, RCCL_JSON, SUPERBENCH
 from regatta.formats.osu import OSU
-from regatta.formats.prefixes import strip_prefixes
+from regatta.formats.prefixes import Stripped, known_prefixes, strip_prefixes
 from regatta.formats.pytorch import PYTORCH_JSON, PYTORCH_TEXT
 from regatta.formats.suite_json import SUITE
 from regatta.formats.tidy_csv import CSV
@@ -90,11 +92,84 @@ def _known() -> str:
 
 
 def read_text(text: str, name: str, options: Options) -> tuple[Format, ImportedFile]:
-    """Return the format of a file, recognized by content and never by name, and its reading. name: for messages.
+    """Return the format of a file, recognized by content and never by name, and its reading. name: for messages."""
+    found = strip_prefixes(text.removeprefix("\N{ZERO WIDTH NO-BREAK SPACE}"))
+    try:
+        return _read_labelled(found, name, options)
+    except UserError:
+        line, prefix = _find_prefix(found)
+        if not prefix.strip():
+            raise
+    if not (patterns := known_prefixes(prefix)):
+        want = "unmodified output. Strip the prefix from all lines"
+        raise refusal(name, line, f"unknown prefix {quoted(prefix)}", want)
+    for pattern in patterns:  # a file of which less than MIN_SHARE is from this program
+        found = found.without(pattern)
+    return _read_labelled(found, name, options)
 
-    A last line without its end is part of an incomplete file if it can be read.
+
+def _find_prefix(found: Stripped) -> tuple[int, str]:
+    """Return the first line (from 1) that a format begins with, and what stands before it; empty without one."""
+    begins = [re.compile(kind.begins) for kind in all_formats() if kind.begins]
+    filled = [(number, line) for number, line in enumerate(found.lines, start=1) if line.strip()]
+    for number, line in filled:
+        if match := next((match for one in begins if (match := one.search(line))), None):
+            return number, line[: match.start()]
+    number, line = filled[0] if filled else (1, "")
+    match = re.search(r"(?:\[\s*)?\{\s*(?:\"|$)|\[\s*$", line)  # JSON
+    prefix = line[: match.start()] if match else ""
+    if not prefix.strip():
+        return number, ""
+    lines = (
+        one.removeprefix(prefix) if one.startswith(prefix) else "".join(one.partition("{")[1:]) for _, one in filled
+    )
+    try:
+        value = _parse_json("\n".join(lines), "")
+    except UserError:
+        return number, ""
+    return number, prefix if _recognized(value, is_json=True) else ""
+
+
+def _read_labelled(found: Stripped, name: str, options: Options) -> tuple[Format, ImportedFile]:
+    """Read a text in which several ranks or hosts may have printed: their results are never merged.
+
+    Those that all of them printed alike count once.
     """
-    text = strip_prefixes(text.removeprefix("\N{ZERO WIDTH NO-BREAK SPACE}"))
+    read, places = {}, {}  # by label; by cell
+    for label, of_label in found.by_label().items():
+        text = "\n".join([*of_label.values(), *[""] * (len(found.lines) - 1 not in of_label)])
+        if not _may_have_results(text):
+            continue
+        try:
+            kind, source = _read_ended(text, name, options)
+        except UserError:
+            continue
+        numbers = [None, *(index + 1 for index in of_label)]
+        source = replace(source, readings=tuple(replace(one, line=numbers[one.line or 0]) for one in source.readings))
+        alone = [replace(reading, line=None, environment=None) for reading in source.readings]
+        read[label] = kind, source, alone
+        for reading in alone:
+            if alone != read[places.setdefault(_cell_of(reading), label)][-1]:
+                labels = ", ".join(quoted(each) for each in read)
+                want = "those of one. Keep its lines, or put those of each into a separate file"
+                raise refusal(name, numbers[1], f"results of several ranks or hosts: {labels}", want)
+    (kind, source, first), *others = read.values() or [(None, None, None)]
+    if not others or any(alone != first for *_, alone in others):
+        return _read_ended(found.text, name, options)
+    return kind, replace(source, notes=(*source.notes, f"{len(read)} ranks printed the same results, which count once"))
+
+
+def _may_have_results(text: str) -> bool:
+    return text.lstrip()[:1] in ("{", "[") or _recognized(text, is_json=False) is not None
+
+
+def _cell_of(reading: Reading) -> str:
+    cell = reading.benchmark, reading.parameters, reading.nodes, reading.gpus_per_node, reading.stack, reading.backend
+    return repr(cell)
+
+
+def _read_ended(text: str, name: str, options: Options) -> tuple[Format, ImportedFile]:
+    """Read a text. A last line without its end is part of an incomplete file if it can be read."""
     lines, _, last = text.rpartition("\n")
     try:
         return _read_text(text, name, options)
@@ -114,13 +189,17 @@ def _read_text(text: str, name: str, options: Options) -> tuple[Format, Imported
         line, found = next(((n, line) for n, line in enumerate(lines_of(text), start=1) if line.strip()), (1, None))
         what = "the file is empty" if found is None else f"unknown format, first line {quoted(found)}"
         raise refusal(name, line, what, _known())
-    value = _parse_lines(text, name) or parse_json(text, name)
+    value = _parse_json(text, name)
     kind = _recognized(value, is_json=True)
     if kind is None:
         keys = ", ".join(map(str, value)) if isinstance(value, dict) else type(value).__name__
         raise refusal(name, 1, f"unknown JSON format with {quoted(keys)}", _known())
     check_json(value, name, kind.name)
     return kind, kind.read(value, name, options)
+
+
+def _parse_json(text: str, name: str) -> object:
+    return _parse_lines(text, name) or parse_json(text, name)
 
 
 def _parse_lines(text: str, name: str) -> list | None:

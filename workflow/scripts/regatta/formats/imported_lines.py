@@ -92,7 +92,7 @@ class CellHosts:
     def spec_of(self, reading: Reading, source: ImportedFile, stack: str) -> dict:
         """Return the cell of a reading, with its hosts if they tell it from others."""
         spec = spec_of(reading, source, stack)
-        if len(self.sets.get(cell_id(spec), ())) < 2:
+        if not self.sets or len(self.sets.get(cell_id(spec), ())) < 2:
             return spec
         hosts = hosts_of(reading, source)
         if unusable := [host for host in hosts if not re.fullmatch(HOST, host)]:
@@ -104,10 +104,12 @@ class CellHosts:
 
     def note(self, item: Import, stack: str | None) -> list[str]:
         """Return a note on a file with hosts other than those of an earlier import, if its cells have none."""
-        for reading in item.source.readings:
+        for reading in item.source.readings if self.earlier else ():
+            if not (hosts := hosts_of(reading, item.source)):
+                continue
             spec = self.spec_of(reading, item.source, stack or reading.stack or DEFAULT_STACK)
             earlier = self.earlier.get(_without_hosts(spec), set())
-            if (hosts := hosts_of(reading, item.source)) and earlier and hosts not in earlier:
+            if earlier and hosts not in earlier:
                 text = f"{item.path}: on {', '.join(hosts)}, unlike an earlier import of the same cells"
                 return [f"{text}. To compare hosts, import all files into a new campaign in one call"]
         return []

@@ -9,8 +9,8 @@ import hashlib
 import os
 import re
 import shutil
-from collections import Counter
-from collections.abc import Callable
+from collections import ChainMap, Counter
+from collections.abc import Callable, MutableMapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -29,9 +29,11 @@ from regatta.formats.imported_lines import (
     Import,
     frozen_campaign,
     header_line,
+    hosts_of,
     imported_record,
     launches_by_cell,
 )
+from regatta.formats.refused import NOTHING, nothing_imported
 from regatta.formats.tidy_csv import MOST_RESULTS
 from regatta.formats.tidy_csv import STATISTIC as CSV_STATISTIC
 from regatta.model.frozen import FrozenCampaign
@@ -45,17 +47,18 @@ from regatta.topics.catalog import collect, make_tables, write_tables
 
 REMEDY_OF_INCOMPLETE = "To import what it contains, with every row marked, add --incomplete."
 NOTE_ON_INCOMPLETE = "incomplete (--incomplete): rows may be missing; those imported are marked"
-Meanings = dict[str, tuple[str, str]]  # by cell: the statistic of its times, and where the first was read
+Meanings = MutableMapping[str, tuple[str, str]]  # by cell: the statistic of its times, and where the first was read
 
 
 @dataclass
 class Outcome:
-    """The result of an import. written: (file, format, number of cells) of each new file."""
+    """The result of an import. written: (file, format, number of cells) of each new file. refused: why, by file."""
 
     folder: Path
     written: list[tuple[str, str, int]] = field(default_factory=list)
     already_there: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    refused: dict[str, str] = field(default_factory=dict)
 
 
 def read_import(path: Path, options: Options) -> Import:
@@ -100,53 +103,80 @@ def campaign_folder(results: Path, name: str) -> Path:
 def import_files(
     paths: list[Path], folder: Path, stack: str | None, options: Options, now: Callable[[], str] = utc_now
 ) -> Outcome:
-    """Import files into a results folder. Raises UserError before anything is written.
+    """Import files into a results folder. A file that cannot be imported is named with the reason; the others come in.
 
-    stack: name of the software; None for the name in the files, or else the default. The lock lies beside the folder,
-    so that a rejected file creates no folder.
+    Raises UserError, before anything is written, if none can be imported. stack: name of the software; None for the
+    name in the files, or else the default. The lock lies beside the folder, so that a rejected file creates no folder.
     """
     campaign_folder(folder.parent, folder.name)
     if stack is not None and (not re.fullmatch(STACK, stack) or stack.endswith(AGAIN)):
         raise UserError(f"--stack {stack}: a name must be {STACK_FORM}, and must not end in {AGAIN}.")
-    imports = {}
+    outcome, imports = Outcome(folder), {}
     for path in paths:
-        item = read_import(path, options)
-        named = sorted({reading.stack for reading in item.source.readings} - {None})
-        if stack is not None and len(named) > 1:
-            raise UserError(
-                f"--stack {stack}: {path} contains several stacks ({', '.join(named)}), which this option would merge."
-                " Remove the option. Nothing was imported."
-            )
-        imports.setdefault(item.digest, item)
-        if (num := sum(len(item.source.readings) for item in imports.values())) > MOST_RESULTS:
-            raise UserError(
-                f"{path}: {num:,} results in one import; the limit is {MOST_RESULTS:,}. Import fewer at a time."
-                " Nothing was imported."
-            )
+        try:
+            item = read_import(path, options)
+            _check_stacks(item, stack)
+            _check_number(item, imports)
+        except UserError as error:
+            outcome.refused[str(path)] = str(error)
+        else:
+            imports.setdefault(item.digest, item)
+    if paths and not imports:
+        raise nothing_imported(outcome.refused)
     taken = f"{folder}: another import into this campaign is running. Wait for it, then run the same command again."
     with hold(folder.with_name(f".{folder.name}.import.lock"), taken):
-        return _import(imports, folder, stack, now())
+        return _import(imports, outcome, stack, now())
 
 
-def _import(imports: dict[str, Import], folder: Path, stack: str | None, time_utc: str) -> Outcome:
+def _check_stacks(item: Import, stack: str | None) -> None:
+    named = sorted({reading.stack for reading in item.source.readings} - {None})
+    if stack is not None and len(named) > 1:
+        raise UserError(
+            f"--stack {stack}: {item.path} contains several stacks ({', '.join(named)}), which this option would merge."
+            f" Remove the option.{NOTHING}"
+        )
+
+
+def _check_number(item: Import, imports: dict[str, Import]) -> None:
+    num = len(item.source.readings) + sum(
+        len(one.source.readings) for key, one in imports.items() if key != item.digest
+    )
+    if num > MOST_RESULTS:
+        raise UserError(
+            f"{item.path}: {num:,} results in one import; the limit is {MOST_RESULTS:,}. Import fewer at a time."
+            f"{NOTHING}"
+        )
+
+
+def _import(imports: dict[str, Import], outcome: Outcome, stack: str | None, time_utc: str) -> Outcome:
+    folder = outcome.folder
     _recover(folder)
     store = _imported_store(folder)
     stacks = {launch.header.imported["sha256"]: launch.header.imported["stack"] for launch in store}
-    outcome, launches, repeats, meanings = Outcome(folder), {}, launches_by_cell(store), _meanings(store)
-    hosts = CellHosts.of_import([item for item in imports.values() if item.digest not in stacks], stack, store)
+    launches, repeats, meanings = {}, launches_by_cell(store), _meanings(store)
+    new = [item for item in imports.values() if item.digest not in stacks]
+    hosts = CellHosts.of_import(new, stack, store)
     for item in imports.values():
         if item.digest in stacks:
             outcome.already_there.append(f"{item.path} (stack {stacks[item.digest]})")
+    devices = [launch.header.device for launch in store] or [item.source.device for item in new]
+    [(device, _)] = Counter(devices).most_common(1) or [(None, 0)]
+    for item in new:
+        try:
+            if item.source.device != device:
+                raise UserError(
+                    f"{item.path}: {item.source.device} results, which cannot share a report with {device} results."
+                    f" Import them into another campaign.{NOTHING}"
+                )
+            files = _launch_files(item, folder.name, stack, hosts, repeats, meanings, time_utc)
+        except UserError as error:
+            outcome.refused[str(item.path)] = str(error)
             continue
-        launches |= _launch_files(item, folder.name, stack, hosts, repeats, meanings, time_utc)
+        launches |= files
         outcome.written.append((str(item.path), item.kind.name, len(item.source.readings)))
         outcome.notes += [*item.source.notes, *hosts.note(item, stack)]
-    devices = {launch.header.device for launch in store} | {lines[0]["device"] for lines in launches.values()}
-    if len(devices) > 1:
-        raise UserError(
-            "the files mix GPU and CPU results, which cannot share a report. Import them into two campaigns. Nothing"
-            " was imported."
-        )
+    if new and not outcome.written and not outcome.already_there:
+        raise nothing_imported(outcome.refused)
     if launches or not any(folder.glob("campaign.*.json")):
         new = [LaunchFile(Path(f"{name}.jsonl"), [*enumerate(lines, 1)]) for name, lines in launches.items()]
         both = sorted([*store, *new], key=lambda launch: launch.path.name)
@@ -183,7 +213,7 @@ def _damage(store: list[LaunchFile]) -> str | None:
 
 def _meanings(store: list[LaunchFile]) -> Meanings:
     """Return what the times of each cell are, and where the first was read."""
-    found: Meanings = {}
+    found = {}
     for launch in store:
         imported = launch.header.imported
         for line in launch.lines_of("record"):
@@ -212,21 +242,33 @@ def _launch_files(
     meanings: Meanings,
     time_utc: str,
 ) -> dict[str, list[dict]]:
-    """Return the lines of each launch file of one imported file: one for each run, shape, stack and repeat."""
+    """Return the lines of each launch file of one imported file: one for each run, shape, stack and repeat.
+
+    Adds to repeats and meanings unless it raises UserError.
+    """
     groups: dict[tuple, list[tuple[str, dict, Reading]]] = {}
-    times_found: Counter = Counter()
+    times_found, num_found, meant = Counter(), Counter(), ChainMap({}, meanings)
+    known: dict[str, tuple[dict, str]] = {}  # a cell may have thousands of launches
+
+    def identified(reading: Reading, name: str) -> tuple[dict, str]:
+        shape = reading.nodes, reading.gpus_per_node
+        what = name, reading.benchmark, reading.version, reading.backend, shape, hosts_of(reading, item.source)
+        key = repr((what, reading.parameters))
+        if key not in known:
+            spec = hosts.spec_of(reading, item.source, name)
+            known[key] = spec, cell_id(spec)
+        return known[key]
+
     for reading in item.source.readings:
         name = stack or reading.stack or DEFAULT_STACK
-        spec = hosts.spec_of(reading, item.source, name)
-        cell = cell_id(spec)
+        spec, cell = identified(reading, name)
         times_found[reading.run, cell] += 1
         if times_found[reading.run, cell] > 1:
             name = _name_of_second(item, reading, times_found[reading.run, cell], name)
-            spec = hosts.spec_of(reading, item.source, name)
-            cell = cell_id(spec)
-        _check_meaning(item, reading, cell, meanings)
-        repeat = repeats[cell]
-        repeats[cell] += 1
+            spec, cell = identified(reading, name)
+        _check_meaning(item, reading, cell, meant)
+        repeat = repeats[cell] + num_found[cell]
+        num_found[cell] += 1
         group = reading.nodes, reading.gpus_per_node, name, repeat, reading.run
         groups.setdefault(group, []).append((cell, spec, reading))
     files, numbers = {}, Counter()
@@ -248,6 +290,8 @@ def _launch_files(
                 where = place_of(item.path, (line.get("imported") or {}).get("line"))
                 raise UserError(f"{where}: invalid values ({problem}). Nothing was imported.")
         files[launch] = lines
+    repeats.update(num_found)
+    meanings.update(meant.maps[0])
     return files
 
 

@@ -11,6 +11,7 @@ from regatta.core.text import quoted
 from regatta.formats.base import (
     Format,
     ImportedFile,
+    NotFinite,
     Options,
     Reading,
     check_json,
@@ -66,7 +67,8 @@ def _events(lines: list[str], name: str) -> list[Event]:
         if (match := LINE.search(line)) and (text := match[1].strip()) not in seen:
             seen.add(text)
             event = parse_json(text, name, number - 1)
-            check_json(event, f"{name}:{number}", "mlperf-log")
+            has_no_time = event.get("key") not in (START, STOP) and isinstance(event.get("time_ms"), NotFinite)
+            check_json(event | {"time_ms": 0} if has_no_time else event, f"{name}:{number}", "mlperf-log")
             found.append((number, event))
     if not found:
         number = next(n for n, line in enumerate(lines, start=1) if MARK in line)
@@ -87,6 +89,8 @@ def _read_run(events: list[Event], name: str, shape: tuple[int, int]) -> Importe
     if not isinstance(values.get(NEEDED), str):
         raise refusal(name, start[0], f"no {NEEDED} in the file", f"the line of {NEEDED}, which names the workload")
     batch = values.get("global_batch_size")
+    if isinstance(batch, NotFinite):
+        raise refusal(name, start[0], f"global_batch_size {batch!r}", "a number of samples")
     named = {"model": values[NEEDED], "data": "MLPerf" if batch is None else f"MLPerf-gbs{batch}"}
     reading = Reading(
         start[0],

@@ -11,7 +11,7 @@ import re
 from dataclasses import replace
 
 from regatta.core.errors import UserError
-from regatta.core.text import one_line, plural, quoted
+from regatta.core.text import one_line, plural
 from regatta.formats.base import Format, ImportedFile, Options, Reading, lines_of, refusal, without_empty
 from regatta.formats.nccl_base import (
     FIGURES,
@@ -224,10 +224,6 @@ def _head(found: dict[str, LineMatches], lines: list[str], name: str, options: O
     """Return the line of the header, and the header. Without one: the line of column names, if the shape is stated."""
     if found["head"]:
         return found["head"][0]
-    for number, line in enumerate(lines, start=1):
-        if (inside := re.search(FORMS["head"], line)) and line[: inside.start()].strip():
-            text = f"unknown prefix {quoted(line[: inside.start()])}"
-            raise refusal(name, number, text, "unmodified nccl-tests output. Strip the prefix from all lines")
     if options.nodes and options.gpus_per_node and found["columns"]:
         return found["columns"][0][0], None
     missing = "no line '# nThread ... minBytes ... maxBytes ... iters: ...'"
@@ -288,4 +284,5 @@ NCCL_TEXT = Format(
     TABLE.contents,
     lambda text: "out-of-place" in text or RECOGNIZED.search(text) is not None,
     _read_text,
+    begins=r"#\s*nThread \d{1,15} nGpus |#\s{1,99}size\s{1,99}count\s{1,99}type\b",
 )

@@ -20,6 +20,7 @@ from regatta.formats.base import (
     NANOSECONDS,
     Format,
     ImportedFile,
+    NotFinite,
     Options,
     Reading,
     entry_cell,
@@ -231,7 +232,7 @@ def _read_report(report: dict, name: str, options: Options) -> ImportedFile:
     if not readings:
         raise refusal(name, None, "benchmark_results has no measurement", "measurements of at least one model")
     versions = {"torch": report["pytorch_version"], "cuda": report["cuda_version"]}
-    versions = {key: None if value is None else str(value) for key, value in versions.items()}
+    versions = {key: None if isinstance(value, NotFinite | None) else str(value) for key, value in versions.items()}
     notes, backend = () if "device" in report else (NO_DEVICE,), report["distributed_backend"]
     return ImportedFile(
         JSON_STATISTIC, backend, report.get("device", "cuda"), tuple(readings), notes, versions, twice=twice
@@ -351,6 +352,7 @@ PYTORCH_TEXT = Format(
     "a table from PyTorch's benchmark.py",
     lambda text: BANNER in text or re.search(r"^[ \t]*\d+ GPUs --", text, re.MULTILINE) is not None,
     _read_text,
+    begins=rf"{BANNER}|\d{{1,15}} GPUs --",
 )
 PYTORCH_JSON = Format(
     "pytorch-json",

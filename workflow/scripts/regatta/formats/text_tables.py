@@ -216,6 +216,7 @@ def table_format(table: TableLayout) -> Format:
     return Format(
         *(table.name, table.contents, lambda text: mark.search(text) is not None, partial(_read, table)),
         counts_processes=table.counts_processes,
+        begins=table.title,
     )
 
 

@@ -40,6 +40,7 @@ DEVICES = ("cpu", "cuda")
 KINDS = {**CELL, "version": WHOLE, **dict.fromkeys((*TIMES, "seconds"), REAL)}
 KINDS |= dict.fromkeys(("num_iterations", "warmup_iterations"), WHOLE)
 STATISTIC = "median of each launch, from the file"
+HAS = r"(?=(?:\w{{1,40}},){{0,40}}{}\b)"  # a column, among those that follow
 
 
 def _has_columns(text: str, *columns: str) -> bool:
@@ -269,4 +270,5 @@ CSV = Format(
     lambda text: _has_columns(text, "benchmark", "seconds") or _is_exported(text),
     _read,
     write=_write,
+    begins=rf"\b(?:{HAS.format('benchmark')}{HAS.format('seconds')}|{HAS.format('table')}{HAS.format('quantity')})",
 )

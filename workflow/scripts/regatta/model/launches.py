@@ -162,7 +162,7 @@ class RecordSummary:
 
     generation: of its batch; 0 if absent from the launch. modules: SHA-256 by path of what a user's script loaded
     besides its cell's files. time_utc: that of its launch if a manifest of an earlier version lists the record. phase:
-    in which it failed; None in manifests of earlier versions.
+    in which it failed; None in manifests of earlier versions. reader: version of what read the output of a program.
     """
 
     slot: Slot
@@ -175,6 +175,7 @@ class RecordSummary:
     time_utc: str
     order: tuple
     phase: str | None = None
+    reader: int | None = None
 
     @classmethod
     def of(
@@ -190,7 +191,8 @@ class RecordSummary:
         cause = None if cause is None else str(cause)
         fields = (record["status"], cause, launch, elapsed_s, generation, record.get("modules"))
         time_utc, phase = time_utc if is_time(time_utc) else of.time_utc, record.get("phase")
-        return cls((record["cell"], of.repeat), *fields, time_utc, order, phase)
+        reader = record["reader"] if type(record.get("reader")) is int else None
+        return cls((record["cell"], of.repeat), *fields, time_utc, order, phase, reader)
 
     @property
     def cell(self) -> str:

@@ -10,6 +10,7 @@ from regatta.campaign import executables
 from regatta.campaign.expansion import CampaignMatrix, MatrixCell, canonical_json, cell_id
 from regatta.campaign.program_entries import command_of
 from regatta.core.text import one_line
+from regatta.run.kept_outputs import KeptOutputs
 from regatta.runtimes import runtime_of
 from regatta.store.frozen_files import SCHEMA, mismatch
 from regatta.store.history import ALWAYS_RETRIED, History, RecordSummary
@@ -47,6 +48,28 @@ def with_earlier_ids(matrix: CampaignMatrix, history: History) -> tuple[Campaign
                 break
         cells.append(cell)
     return replace(matrix, cells=cells), unknown_files
+
+
+def kept_of(
+    cell: MatrixCell, missing: Iterable[int], history: History, outputs: KeptOutputs
+) -> tuple[dict[int, str], str]:
+    """Return the launches whose kept output is read for a cell, by repeat, and why if its records are to be replaced.
+
+    A launch is repeated if the cell has a record that does not count: its program failed, or was to be repeated.
+    """
+    if "program" not in cell.spec:
+        return {}, ""
+    of_repeat = {repeat: slot for (of, repeat), slot in history.slots.items() if of == cell.id}
+    kept = {
+        repeat: launch
+        for repeat in missing
+        if repeat not in of_repeat and (cell.id, repeat) not in history.lost
+        if (launch := outputs.find(cell.spec, repeat))
+    }
+    recorded = {repeat: slot for repeat, slot in of_repeat.items() if repeat not in missing}
+    outdated = {repeat: slot.launch for repeat, slot in recorded.items() if outputs.is_outdated(slot, cell.spec)}
+    why = "" if kept or not outdated else "an earlier version of Regatta read it"
+    return dict(sorted((kept | outdated).items())), why
 
 
 def changed_since(slot: RecordSummary, files: Iterable[str], history: History) -> list[str]:

@@ -3,8 +3,8 @@
 import os
 import re
 import shlex
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -17,9 +17,9 @@ from regatta.campaign.script_entries import edited
 from regatta.core.text import status_text
 from regatta.launchers import RUN_LAUNCH, launch_argv, launcher_of
 from regatta.launchers.base import Geometry
-from regatta.model.frozen import FrozenCampaign, fields_to_json
+from regatta.model.frozen import FrozenCampaign, FrozenCell, fields_to_json
 from regatta.plan.batches import Batch, make_batches
-from regatta.plan.earlier import changed_since, changes_of, gone_cells, notes_of_programs, with_earlier_ids
+from regatta.plan.earlier import changed_since, changes_of, gone_cells, kept_of, notes_of_programs, with_earlier_ids
 from regatta.plan.prices import (
     BatchPrice,
     PreflightPrice,
@@ -30,6 +30,7 @@ from regatta.plan.prices import (
     sources_text,
     unknown_lengths,
 )
+from regatta.run.kept_outputs import KeptOutputs
 from regatta.run.preflight import Preflight, plan_preflight
 from regatta.runtimes.prologue_steps import before_by_hand
 from regatta.store.history import ALWAYS_RETRIED, History, RecordSummary, read_history
@@ -41,8 +42,8 @@ from regatta.store.nodes import blame_text, blamed_nodes
 class CellPlan:
     """The plan of one cell. state: todo, done, not_ok (done, but a record is not ok) or skipped. reason: why.
 
-    repeats: those left to measure. seconds: of a launch, without its start. kind: of reasons that are shown together;
-    empty if these differ in numbers alone.
+    repeats: those left to measure. kept: by repeat, launches whose output is read instead. seconds: of a launch,
+    without its start. kind: of reasons that are shown together; empty if these differ in numbers alone.
     """
 
     cell: MatrixCell
@@ -51,6 +52,7 @@ class CellPlan:
     repeats: tuple[int, ...] = ()
     seconds: float = 0.0
     kind: str = ""
+    kept: Mapping[int, str] = field(default_factory=dict)
 
     @property
     def status(self) -> str:
@@ -75,6 +77,15 @@ class Plan:
     @property
     def preflights_to_run(self) -> list[Preflight]:
         return [preflight for preflight in self.preflights if not self.result_of(preflight).exists()]
+
+    @property
+    def kept(self) -> dict[str, list[FrozenCell]]:
+        """Return by launch the cells for which its output is read again."""
+        found: dict[str, list[FrozenCell]] = {}
+        for planned in self.cells:
+            for launch in planned.kept.values():
+                found.setdefault(launch, []).append(planned.cell.frozen())
+        return found
 
     def result_of(self, preflight: Preflight) -> Path:
         return self.results / "preflight" / f"{preflight.id}.json"
@@ -135,6 +146,8 @@ def plan_campaign(campaign: Campaign, results_root: Path, *, is_retry: bool = Fa
         _plan_cell(campaign, cell, history, changes, is_retry, seconds[cell.id], unknown_files.get(cell.id, ()))
         for cell in matrix.cells
     ]
+    outputs = KeptOutputs(results)
+    cells = [_with_kept(planned, history, outputs) for planned in cells]
     skipped = [CellPlan(cell, "skipped", reason) for cell, reason in matrix.skipped]
     todo = [(plan.cell, repeat) for plan in cells for repeat in plan.repeats]
     check_walltime(campaign, (cell for cell, _ in todo), prices.reserved)
@@ -245,6 +258,7 @@ def plan_json(plan: Plan) -> dict:
                 "status": p.status,
                 "reason": p.reason,
                 "repeats": list(p.repeats),
+                **({"read_again": list(p.kept.values())} if p.kept else {}),
                 "seconds_per_launch": round(p.seconds, 3),
                 "estimate_from": plan.prices.sources[p.cell.id],
             }
@@ -268,6 +282,7 @@ def totals(plan: Plan) -> dict:
         "batches": len(plan.batches),
         "launches": sum(len(batch.launches) for batch in plan.batches),
         "measurements": sum(len(p.repeats) for p in plan.cells),
+        "outputs_read_again": len(plan.kept),
         "minutes": round(sum(price.minutes for price in prices), 2),
         "at_most_minutes": round(at_most, 1),
         "gpu_hours": round(sum(price.gpu_hours for price in prices), 4),
@@ -363,6 +378,16 @@ def _plan_cell(
         reason = f"{repeats - len(bad)} ok, {len(bad)} not ok ({failure}); {advice}--forcerun measure retries them"
         return CellPlan(cell, "not_ok", reason, (), seconds, "not read" if advice else "not ok")
     return CellPlan(cell, "done", f"{repeats} ok", (), seconds)
+
+
+def _with_kept(planned: CellPlan, history: History, outputs: KeptOutputs) -> CellPlan:
+    """Return the plan of a cell that reads kept outputs of its program as far as possible, and measures the rest."""
+    kept, why = kept_of(planned.cell, planned.repeats, history, outputs)
+    repeats = tuple(repeat for repeat in planned.repeats if repeat not in kept)
+    if not kept or repeats:
+        return replace(planned, repeats=repeats, kept=kept)
+    reason = f"kept output is read again ({why or planned.reason})"
+    return replace(planned, state="todo", reason=reason, repeats=(), kind="read again", kept=kept)
 
 
 def _edited_files(slot: RecordSummary | None, unknown_files: Sequence[str], history: History) -> list[str]:

@@ -26,6 +26,7 @@ from regatta.plan.batches import Launch
 from regatta.plan.plan import CellPlan, Plan, launch_lines, notes, plan_json, totals
 from regatta.plan.prices import ESTIMATE_FROM, BatchPrice, charged_gpus
 from regatta.report.matrix import Matrix, MatrixRow, Square, by_workload_and_shape
+from regatta.run.kept_outputs import read_again_text
 from regatta.store.launch_files import write_json, write_text
 
 SHOWN_ON_TERMINAL = 60  # cells; plan.txt has them all
@@ -77,7 +78,9 @@ def _totals(plan: Plan) -> str:
             size, stacks = f"{of.preflight.nodes}x{of.preflight.gpus_per_node}", ", ".join(of.preflight.stacks)
             cost = f"about {long_duration(of.minutes / 60)}, included above"
             lines.append(f"first: a preflight on {size}, one short launch per stack ({stacks}); {cost}")
-    else:
+    if sums["outputs_read_again"]:
+        lines.append(read_again_text(sums["outputs_read_again"]) + ("" if sums["batches"] else ", nothing runs"))
+    elif not sums["batches"]:
         lines.append("to run: nothing" + ("" if plan.cells else ". No cell can run here; reasons below"))
     return "\n".join(lines)
 
@@ -148,6 +151,7 @@ KINDS = {
     "changed": "one field differs from a cell of the previous plan",
     "new": "no record in the store",
     "not ok": "the store has a record of each launch; --forcerun measure retries those that are not ok",
+    "read again": "the kept output of a launch is read; nothing runs",
     "not read": "the output of the program was not read; edit read or check, and try it (make try)",
 }
 
@@ -311,6 +315,7 @@ def _context(plan: Plan) -> dict:
         "matrix": state_matrix(cells, names, plan.campaign.data["device"]),
         "reasons": reason_groups(cells, names),
         "prices": plan.batch_prices,
+        "read_again": read_again_text(len(plan.kept)) if plan.kept else None,
         "max_open_batches": MAX_OPEN_BATCHES,
         "jobs": job_requests(plan),
         "missing": missing_lines(plan)[1:],

@@ -59,7 +59,6 @@ class BatchRun:
     has_come_up: bool = False  # any launch, in this job
     prologues: dict[str, dict[str, str | None]] = field(default_factory=dict)  # changed variables by stack
     num_records: int = 0  # of this job
-    known_programs: dict[tuple[str, int], list[Path]] = field(default_factory=dict)  # launches of user's programs
     parent: int = field(default_factory=os.getppid)
     stop_signal: int | None = None
 

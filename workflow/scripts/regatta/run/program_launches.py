@@ -4,17 +4,13 @@ Each rank writes a file when it starts (bench/program.sh). The launch file gets 
 and the record when the program has ended. Output and files of a launch are kept in batches/*/outputs/<launch>/.
 """
 
-import contextlib
 import itertools
-import json
 import re
-import shutil
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from regatta.campaign.executables import ran_same_files
 from regatta.campaign.program_entries import (
     OUTPUT,
     READING,
@@ -25,12 +21,19 @@ from regatta.campaign.program_entries import (
     quantity_of,
     size_of,
     values_of,
-    what_runs,
     writes_output,
 )
 from regatta.core.errors import UserError
 from regatta.core.printed_numbers import THOUSANDS
-from regatta.core.readers import FormatResult, find_result, ignored_sizes, parse_reader, read_quantities, read_results
+from regatta.core.readers import (
+    READER,
+    FormatResult,
+    find_result,
+    ignored_sizes,
+    parse_reader,
+    read_quantities,
+    read_results,
+)
 from regatta.core.recorded_times import sample_ns
 from regatta.core.text import one_line, plural, utc_text, with_values
 from regatta.launchers import PROGRAM, program_words
@@ -38,7 +41,7 @@ from regatta.launchers.base import Geometry, Launcher
 from regatta.model.launches import Cause, LaunchRequest, utc_now
 from regatta.run.causes import MAX_CAUSE
 from regatta.runtimes.plugins import PLUGINS
-from regatta.store.launch_files import append_launch_line, read_json, read_launch_file, write_text
+from regatta.store.launch_files import append_launch_line, write_text
 
 C_LOCALE = re.compile(r"^locale (?:C|POSIX|C\.[\w-]+)$", re.MULTILINE | re.ASCII)  # as program.sh writes it
 NOT_VERIFIED = "number of ranks not verified"  # note of a record
@@ -121,82 +124,33 @@ def _note_cell(request: LaunchRequest, cell: str) -> None:
 
 def record_output(request: LaunchRequest, log: Path, elapsed_ns: int | None) -> None:
     """Write the records of a program that has exited with 0, and complete the launch file."""
-    path, hosts, specs = Path(request.store_file), _started_hosts(request), [cell.spec for cell in request.cells]
+    path, hosts, spec = Path(request.store_file), _started_hosts(request), request.cells[0].spec
     if not path.exists():
         _begin(request, hosts)
-    misplaced = _placement_problem(specs[0], hosts)
-    output = folder_of(log.parent.parent, request.launch) / OUTPUT if writes_output(specs[0]) else log
-    found = [(NOTHING, misplaced)] * len(specs) if misplaced else _read(specs, output, _comma(request))
-    share_ns = elapsed_ns and elapsed_ns // len(specs)
-    for number, (cell, (numbers, problem)) in enumerate(zip(request.cells, found, strict=True)):
-        status, phase = ("placement", "placement") if misplaced else ("failed", READING) if problem else ("ok", None)
-        cause = Cause(status, phase, one_line(problem, MAX_CAUSE) if problem else None)
+    output = folder_of(log.parent.parent, request.launch) / OUTPUT if writes_output(spec) else log
+    for number, record in enumerate(read_records(request, output, elapsed_ns, _placement_problem(spec, hosts))):
         if number:
-            _note_cell(request, cell.id)
-        record = _measured(cell.spec, numbers, share_ns) if numbers.samples_ns else {}
-        record |= {"note": NOT_VERIFIED} if numbers.samples_ns and is_unverified(cell.spec) else {}
-        append_launch_line(path, request.record_line(cell.id, cause, share_ns) | record)
+            _note_cell(request, record["cell"])
+        append_launch_line(path, record)
     append_launch_line(path, {"kind": "complete", "time_utc": utc_now(), "elapsed_ns": elapsed_ns})
 
 
-# Cells that differ from measured ones in `read` and `check` alone are read from the output that was kept.
+def read_records(
+    request: LaunchRequest, output: Path, elapsed_ns: int | None, misplaced: str = ""
+) -> Iterator[dict[str, object]]:
+    """Yield the records of the cells of a launch, from its output.
 
-
-def launches_of_programs(results: Path) -> dict[tuple[str, int], list[Path]]:
-    """Return the requests of all launches of programs, the oldest first, by what they ran and their repeat."""
-    found: dict[tuple[str, int], list[Path]] = {}
-    for path in sorted(results.glob("batches/*/launches/*.json"), key=lambda path: path.stat().st_mtime):
-        with contextlib.suppress(AttributeError, LookupError, TypeError):
-            request = LaunchRequest.from_json(read_json(path))
-            if "program" in request.cells[0].spec:
-                found.setdefault((_key(request.cells[0].spec), request.repeat), []).append(path)
-    return found
-
-
-def _key(spec: dict) -> str:
-    return json.dumps(what_runs(spec), sort_keys=True)
-
-
-def find_kept(known: dict[tuple[str, int], list[Path]], cells: list[str], spec: dict, repeat: int) -> Path | None:
-    """Return the request of a launch that ran the program of new cells to its end, None if there is none.
-
-    None also if a cell was started or read before: then it is repeated because it failed. known: see above.
+    misplaced: why its ranks are not those of the cells.
     """
-    requests = {path: LaunchRequest.from_json(read_json(path)).cells for path in known.get((_key(spec), repeat), [])}
-    if any(cell.id in cells for of in requests.values() for cell in of):
-        return None
-    ended = [
-        path
-        for path in requests
-        if (records := _records(path))
-        and _log(path).exists()
-        and ran_same_files(spec, requests[path][0].spec, records[0]["time_utc"])
-    ]
-    return ended[-1] if ended else None
-
-
-def _records(request: Path) -> list[dict]:
-    """Return the records of a launch of which the program exited with 0 on the planned ranks; else none."""
-    records = read_launch_file(request.parents[3] / "launches" / f"{request.stem}.jsonl").lines_of("record")
-    return [line for line in records if line["status"] == "ok" or line.get("phase") == READING]
-
-
-def _log(request: Path) -> Path:
-    return request.parent.parent / "logs" / f"{request.stem}.log"
-
-
-def read_kept(request: LaunchRequest, batch: Path, kept: Path) -> None:
-    """Write the launch file of a request from the output of an earlier launch. kept: its request."""
-    elapsed_ns = sum(record["elapsed_ns"] or 0 for record in _records(kept))
-    log = batch / "logs" / f"{request.launch}.log"
-    log.parent.mkdir(exist_ok=True)
-    shutil.copyfile(_log(kept), log)
-    output = folder_of(kept.parent.parent, kept.stem) / OUTPUT
-    if writes_output(request.cells[0].spec) and output.exists():
-        shutil.copyfile(output, folder_of(batch, request.launch) / OUTPUT)
-    for started in (kept.parent.parent / "errors" / kept.stem).glob("started-*"):
-        shutil.copy(started, request.error_dir)
-    record_output(request, log, elapsed_ns)
+    specs = [cell.spec for cell in request.cells]
+    found = [(NOTHING, misplaced)] * len(specs) if misplaced else _read(specs, output, _comma(request))
+    share_ns = elapsed_ns and elapsed_ns // len(specs)
+    for cell, (numbers, problem) in zip(request.cells, found, strict=True):
+        status, phase = ("placement", "placement") if misplaced else ("failed", READING) if problem else ("ok", None)
+        cause = Cause(status, phase, one_line(problem, MAX_CAUSE) if problem else None)
+        record = _measured(cell.spec, numbers, share_ns) if numbers.samples_ns else {}
+        record |= {"note": NOT_VERIFIED} if numbers.samples_ns and is_unverified(cell.spec) else {}
+        yield request.record_line(cell.id, cause, share_ns) | record | {"reader": READER}
 
 
 def _placement_problem(spec: dict, hosts: dict[int, str]) -> str:

@@ -30,14 +30,7 @@ from regatta.run.causes import (
 )
 from regatta.run.host_load import LaunchLoad, OtherLoad, record_field
 from regatta.run.preflight import failed_stacks
-from regatta.run.program_launches import (
-    begin_log,
-    find_kept,
-    launches_of_programs,
-    note_start,
-    read_kept,
-    record_output,
-)
+from regatta.run.program_launches import begin_log, note_start, record_output
 from regatta.run.progress import Watch
 from regatta.run.prologue import PrologueFailed, run_prologue
 from regatta.store.frozen_files import read_frozen
@@ -123,15 +116,10 @@ def _run_planned_launch(launch: LaunchRun) -> Iterator[None]:
         if (prologue := _prologue(run, stack)) is None:
             return
         _raise_if_full(run)
-        kept = _kept_output(launch, remaining)
-        request = launch.write_request(remaining)
+        launch.write_request(remaining)
         if reason := run.stacks.given_up(launch.name):
             launch.record(remaining, Cause("skipped", None, reason), None)
             return
-        if kept:
-            read_kept(request, run.folder, kept)
-            launch.update()
-            continue
         if launch.name in (other.name for other, _ in run.not_started):
             text = f"not started: an earlier launch of stack {launch.name} failed to start"
             run.not_started.append((launch, Cause("skipped", None, text)))
@@ -159,15 +147,6 @@ def _run_planned_launch(launch: LaunchRun) -> Iterator[None]:
         if is_node_failure or (current is None and num_fruitless >= MAX_FRUITLESS_LAUNCHES):
             run.not_started.append((launch, cause))
             return
-
-
-def _kept_output(launch: LaunchRun, cells: list[str]) -> Path | None:
-    """Return the request of an earlier launch whose output also gives the results of this one, None to measure it."""
-    if not launch.is_program:
-        return None
-    run = launch.run
-    run.known_programs = run.known_programs or launches_of_programs(run.results)
-    return find_kept(run.known_programs, cells, run.batch.cells[cells[0]].spec, launch.planned.repeat)
 
 
 def _raise_if_full(run: BatchRun) -> None:

@@ -267,7 +267,8 @@ def make_table(rows: list[dict], columns: dict[str, str]) -> pd.DataFrame:
     names = set().union(*rows)
     if undeclared := names - columns.keys() - MEASUREMENTS.keys() - OF_LAUNCHES.keys():
         raise ValueError(f"{', '.join(sorted(undeclared))} is not a column of its table ({', '.join(columns)})")
-    arrays = {name: pd.array([row.get(name) for row in rows], dtype=kind) for name, kind in columns.items()}
+    values = {name: [row.get(name) for row in rows] if name in names else [None] * len(rows) for name in columns}
+    arrays = {name: pd.array(values[name], dtype=kind) for name, kind in columns.items()}
     return pd.DataFrame(arrays, index=range(len(rows)))
 
 

@@ -10,11 +10,13 @@ import json
 import os
 import statistics
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from regatta.core.text import is_time, plural, utc_seconds, utc_text
+from regatta.model.frozen import fields_to_json
 from regatta.model.launches import LaunchRequest, ListedLaunch, RecordSummary, Slot, duration
 from regatta.store.checksums import is_intact
 from regatta.store.frozen_files import mismatch
@@ -27,6 +29,7 @@ from regatta.store.launch_files import (
     read_json,
     read_launch_bytes,
     read_launch_file,
+    write_json,
 )
 
 MOST_SECONDS_AHEAD = 300  # tolerated clock difference within a cluster
@@ -64,7 +67,8 @@ class History:
 
     programs: the files that each launch of a user's program ran.
     lost: the launch file of each slot that has no record because that file is damaged or missing.
-    unlisted: launch files that no manifest lists, of batches that were stopped.
+    unlisted: launch files that no manifest lists, of batches that were stopped. grown: manifests of launches whose
+    output was read again since.
     """
 
     slots: dict[Slot, RecordSummary] = field(default_factory=dict)
@@ -73,6 +77,7 @@ class History:
     problems: list[str] = field(default_factory=list)
     lost: dict[Slot, str] = field(default_factory=dict)
     unlisted: list[Path] = field(default_factory=list)
+    grown: list[Path] = field(default_factory=list)
 
     def cell_seconds(self) -> dict[str, float]:
         """Return the median seconds of the records of each cell that has any."""
@@ -91,7 +96,9 @@ def summarize(launch_file: LaunchFile) -> ListedLaunch | None:
     records, overhead = [_listed(line) for line in launch_file.lines_of("record")], None
     if complete and (elapsed_ns := duration(complete[0].get("elapsed_ns"))) is not None:
         # A launch's clock starts after Python and torch have started; their seconds are in its environment.
-        overhead = max(0.0, elapsed_ns / 1e9 - sum(r["elapsed_s"] or 0 for r in records))
+        measured = zip(launch_file.lines_of("record"), records, strict=True)
+        cells_s = sum(of["elapsed_s"] or 0 for line, of in measured if not line.get("read_utc"))
+        overhead = max(0.0, elapsed_ns / 1e9 - cells_s)
         overhead += duration(header.environment.get("seconds_to_ready")) or 0.0
     place = (launch_file.launch, header.repeat, header.stack, header.time_utc)
     files = _programs(header.environment.get("programs"))
@@ -119,8 +126,32 @@ def _listed(record: dict) -> dict:
         "cause": problem or record["cause"],
         "elapsed_s": None if elapsed_ns is None else elapsed_ns / 1e9,
         **({} if problem else {"time_utc": record["time_utc"]}),
-        **({name: record[name] for name in ("modules", "phase") if record.get(name) and not problem}),
+        **({name: record[name] for name in ("modules", "phase", "reader") if record.get(name) and not problem}),
     }
+
+
+def with_read_again(entry: ListedLaunch, path: Path | None) -> ListedLaunch:
+    """Return a launch of a manifest with the records that were read again from its output since, if there are any."""
+    try:
+        if path is None or path.stat().st_size <= entry.size_bytes:
+            return entry
+        with path.open("rb") as file:
+            num_lines = file.read(entry.size_bytes).count(b"\n")
+    except OSError:
+        return entry
+    launch_file = read_launch_file(path)
+    later = [line for number, line in launch_file.lines if number > num_lines]
+    is_sound = later and not launch_file.problems
+    return summarize(launch_file) if is_sound and all(line.get("read_utc") for line in later) else entry
+
+
+def refresh_manifest(path: Path, launches: Path) -> None:
+    """Write the manifest of a finished batch with the records that were read again since."""
+    manifest = load_json(read_file(path))
+    found = [with_read_again(entry, launches / f"{entry.launch}.jsonl") for entry in read_manifest(path)[0]]
+    counts = Counter(record.status for entry in found for record in entry.summaries)
+    entries = list(map(fields_to_json, found))
+    write_json(path, manifest | {"counts": counts, "launches": entries, "digest": digest_of(entries)})
 
 
 def digest_of(launches: list[dict]) -> str:
@@ -152,9 +183,11 @@ def read_history(results: Path) -> History:
         except (OSError, ValueError, RecursionError) as error:
             history.problems.append(f"{manifest}: cannot be read ({error!r}); its launch files are read instead")
             continue
-        for entry in found:
+        for listed_entry in found:
+            path = present.get(listed_entry.launch)
+            entry = with_read_again(listed_entry, path)
+            history.grown += [manifest] if entry is not listed_entry and manifest not in history.grown else []
             listed.add(entry.launch)
-            path = present.get(entry.launch)
             problem = _difference(entry, path, is_sealed)
             if problem is None:
                 entries.append(entry)

@@ -17,6 +17,8 @@ def launch_row(header: LaunchHeader, launch: str, lines: list[dict], batches: Pa
     if header.imported is not None:
         return None
     records = [line for line in lines if line["kind"] == "record"]
+    latest = {record["cell"]: record["status"] for record in records}.values()  # an output may be read several times
+    records = [record for record in records if not record["is_read_again"]]
     ends = [line["kind"] for line in lines if line["kind"] in ("complete", "stopped")]
     return {
         "batch": header.batch,
@@ -32,8 +34,8 @@ def launch_row(header: LaunchHeader, launch: str, lines: list[dict], batches: Pa
         "cells_s": sum(record["elapsed_ns"] or 0 for record in records) / 1e9,
         "warmup_s": sum(record["warmup_ns"] for record in records) / 1e9,
         "measuring_s": sum(record["measuring_ns"] for record in records) / 1e9,
-        "num_ok": sum(record["status"] == "ok" for record in records),
-        "num_failed": sum(record["status"] != "ok" for record in records),
+        "num_ok": sum(status == "ok" for status in latest),
+        "num_failed": sum(status != "ok" for status in latest),
     }
 
 

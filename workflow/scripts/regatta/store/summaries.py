@@ -197,7 +197,7 @@ def _record(record: dict, header: LaunchHeader, planned: Planned) -> dict:
     entry = {name: record[name] for name in ("status", "phase", "elapsed_ns")}
     entry |= {"cause": None if record["cause"] is None else one_line(record["cause"])}
     entry |= {"warmup_ns": phase_ns(record["warmup"]), "measuring_ns": measuring_ns(record)}
-    entry["spec"] = planned.digests.get(record["cell"])
+    entry |= {"spec": planned.digests.get(record["cell"]), "is_read_again": "read_utc" in record}
     spec = planned.specs.get(record["cell"])
     if spec is None:
         return entry

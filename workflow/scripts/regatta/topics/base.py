@@ -167,7 +167,10 @@ def values_by_cell(measurements: pd.DataFrame, column: str) -> dict[str, list[fl
 
 def values_of_cells(rows: pd.DataFrame, column: str) -> dict[str, list]:
     """Return the values of a column by cell, in the order of the table."""
-    return rows.groupby("cell", sort=False)[column].agg(list).to_dict()
+    found: dict[str, list] = {}
+    for cell, value in zip(rows["cell"], rows[column], strict=True):  # groupby takes a minute for 100,000 cells
+        found.setdefault(cell, []).append(value)
+    return found
 
 
 @dataclass(frozen=True)

@@ -75,19 +75,37 @@ def _compare(rows: list[dict], places: list[Iterable[str]], found: dict[str, lis
 
     rows: ok ones of the cell. places: those of each row.
     """
+    if len(rows) <= MIN_OTHERS:
+        return
     here_of: dict[str, list[int]] = defaultdict(list)
     for index, of_row in enumerate(places):
         for place in of_row:
             here_of[place].append(index)
     known: dict[tuple[int, ...], dict] = {}  # hosts of one launch share their rows
+    seconds = [row["primary_s"] for row in rows]
+    without_one = _medians_without_one(seconds)
     for place, indices in here_of.items():
         if len(rows) - len(indices) >= MIN_OTHERS:
             if (key := tuple(indices)) not in known:
                 here = [rows[index] for index in indices]
-                others = [row["primary_s"] for index, row in enumerate(rows) if index not in indices]
-                ratio = fast_median([row["primary_s"] for row in here]) / fast_median(others)
-                known[key] = {"rows": here, "ratio": ratio}
+                elsewhere = (
+                    without_one[indices[0]]
+                    if len(indices) == 1
+                    else fast_median([value for index, value in enumerate(seconds) if index not in indices])
+                )
+                known[key] = {"rows": here, "ratio": fast_median([row["primary_s"] for row in here]) / elsewhere}
             found[place].append(known[key])
+
+
+def _medians_without_one(values: list[float]) -> list[float]:
+    """Return for each of two or more values the median of the others, sorted once: a cell may have 20,000 launches."""
+    order = sorted(range(len(values)), key=values.__getitem__)
+    ordered, medians = [values[index] for index in order], [0.0] * len(values)
+    num = len(values) - 1
+    for place, index in enumerate(order):
+        low, high = (ordered[middle + (middle >= place)] for middle in ((num - 1) // 2, num // 2))
+        medians[index] = float(high if num % 2 else (low + high) / 2)
+    return medians
 
 
 def _row(compared: list[dict], host: str | None = None) -> dict:
