@@ -16,7 +16,7 @@ def refused_text(refused: dict[str, str]) -> str:
     by_reason: dict[str, list[str]] = {}
     for path, reason in refused.items():
         line, text = re.fullmatch(r"(:\d+)?:? ?(.*)", reason.removeprefix(path), re.DOTALL).groups()
-        by_reason.setdefault(one_line(text.removesuffix(NOTHING), most), []).append(f"{path}{line or ''}")
+        by_reason.setdefault(one_line(text.replace(NOTHING, ""), most), []).append(f"{path}{line or ''}")
     lines = [f"{', '.join(_first(places, MOST_FILES, 'files'))}: {text}" for text, places in by_reason.items()]
     return "\n".join(_first(lines, MOST_LISTED, "reasons"))
 
