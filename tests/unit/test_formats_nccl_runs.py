@@ -392,7 +392,7 @@ def test_a_later_import_keeps_hosts_apart_or_says_that_they_differ(tmp_path, wor
 
 def test_a_host_name_that_no_cell_can_have_is_refused(tmp_path, wording):
     done, rows = imported(tmp_path, pair(("n1", "n2")), pair(("n1", "../<b>n3")), status=3)
-    assert len(rows) == 2
+    assert len(rows) == 2  # of the other file
     wording(done.stderr)
     (tmp_path / "alone").mkdir()
     _, rows = imported(tmp_path / "alone", pair(("n1", "../<b>n3")))
@@ -478,7 +478,7 @@ def test_runs_with_other_settings_are_never_launches_of_one_cell(tmp_path):
 def test_another_setting_is_refused_in_one_campaign(tmp_path, setting):
     done, rows = imported(tmp_path, with_settings(None), with_settings(setting), status=3)
     assert "--stack" in done.stderr
-    assert set(rows["repeat"]) == {0}
+    assert len(rows) == 2  # of the other file
 
 
 def test_threads_and_gpus_of_a_process_are_a_setting(tmp_path, wording):
