@@ -6,24 +6,19 @@ from regatta.core.errors import UserError
 from regatta.core.text import one_line
 
 NOTHING = " Nothing was imported."
-MOST_LISTED, MOST_FILES = 20, 20  # reasons in a text, files of each reason
-MOST_BEFORE, MOST_AFTER = 120, 180  # characters of a reason: its end is the remedy
+MOST_LISTED, MOST_FILES = 20, 20  # reasons in a text, and files of each reason
+MOST_CHARACTERS, FEW, MOST_OF_FEW = 300, 3, 1000  # length of a reason, and with few refused files
 
 
 def refused_text(refused: dict[str, str]) -> str:
     """Return why files were not imported: a line for each reason with its files, bounded. refused: see Outcome."""
+    most = MOST_OF_FEW if len(refused) <= FEW else MOST_CHARACTERS
     by_reason: dict[str, list[str]] = {}
     for path, reason in refused.items():
         line, text = re.fullmatch(r"(:\d+)?:? ?(.*)", reason.removeprefix(path), re.DOTALL).groups()
-        by_reason.setdefault(_shortened(one_line(text.removesuffix(NOTHING))), []).append(f"{path}{line or ''}")
+        by_reason.setdefault(one_line(text.replace(NOTHING, ""), most), []).append(f"{path}{line or ''}")
     lines = [f"{', '.join(_first(places, MOST_FILES, 'files'))}: {text}" for text, places in by_reason.items()]
     return "\n".join(_first(lines, MOST_LISTED, "reasons"))
-
-
-def _shortened(text: str) -> str:
-    """Return a reason, of a long one what is wrong and the remedy."""
-    is_long = len(text) > MOST_BEFORE + MOST_AFTER + 5
-    return f"{text[:MOST_BEFORE]} ... {text[-MOST_AFTER:]}" if is_long else text
 
 
 def _first(texts: list[str], most: int, what: str) -> list[str]:
