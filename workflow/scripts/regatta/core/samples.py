@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from regatta.core.matching import Match
 from regatta.core.text import plural, quoted
 
-# What stands in for a number: one in any notation, NaN, or the asterisks of Fortran.
+# A number in any notation, NaN, or the asterisks that Fortran prints on overflow.
 NUMBER = r"(?:[-+]?\.?\d|[-+]?(?:[nN][aA][nN]|[iI][nN][fF](?:inity)?)(?![A-Za-z])|\*\*)\S*"
 TORN = r"[-+]?\.?\d[\d.,]*(?:[eE][-+]?\d*)?"
 LEAST_RUNS = 3  # of lines that are all repeated as often
@@ -99,7 +99,7 @@ def doubts(matches: Sequence[Match]) -> Iterator[str]:
     crowded = [group for group in by_text if len(group) > 1]
     if 0 < len(crowded) <= len(by_text) / 10:
         lines = _lines(group[0] for group in crowded)
-        yield f"{lines}: several numbers, and one in the others. Output of several ranks may be mixed"
+        yield f"{lines}: several numbers, but one in the others. Output of several ranks may be interleaved"
     yield from _repetitions(read)
 
 
@@ -113,7 +113,7 @@ def _repetitions(matches: list[Match]) -> Iterator[str]:
     elif len(sizes) == 1 and len(runs) >= LEAST_RUNS:
         yield f"each is printed {sizes.pop()} times ({_lines(repeated[0])})"
     elif num_keys > len(matches) / 2:  # lines differ in more than the number, such as its iteration
-        yield f"{_lines(match for run in repeated for match in run[1:])}: printed before"
+        yield f"{_lines(match for run in repeated for match in run[1:])}: already printed"
 
 
 def _interleaved(matches: list[Match]) -> Iterator[str]:
