@@ -394,7 +394,8 @@ def test_a_host_name_that_no_cell_can_have_is_refused(tmp_path, wording):
     done, rows = imported(tmp_path, pair(("n1", "n2")), pair(("n1", "../<b>n3")), status=3)
     assert len(rows) == 2  # of the other file
     wording(done.stderr)
-    _, rows = imported(tmp_path, pair(("n1", "../<b>n3")))
+    (tmp_path / "alone").mkdir()
+    _, rows = imported(tmp_path / "alone", pair(("n1", "../<b>n3")))
     assert len(rows) == 2
 
 

@@ -29,7 +29,7 @@ SLOPE_SD = 0.5  # of d log variance / d log time; 10 % at 20 us and 1 % at 300 m
 LEAST_VARIANCE = 1e-18  # a relative variation of 1e-9 is below the resolution of any clock
 MAX_STEPS, TOLERANCE = 200, 1e-8
 
-Pair = tuple[Array | None, Array | None]
+BatchesOfSides = tuple[Array | None, Array | None]
 
 
 @dataclass(frozen=True)
@@ -225,7 +225,7 @@ def _numbers(batches: Array | None, groups: Array) -> Array:
     return np.unique(np.zeros(len(groups)) if batches is None else batches, return_inverse=True)[1]
 
 
-def unpaired_contrasts(base: Array, test: Array, groups: Array, batches: Pair = (None, None)) -> Contrasts:
+def unpaired_contrasts(base: Array, test: Array, groups: Array, batches: BatchesOfSides = (None, None)) -> Contrasts:
     """Return the contrasts of unpaired launches. batches: of base and test.
 
     Their variance has Welch's degrees of freedom, computed with moderated variances of both sides. Each side has a
@@ -248,7 +248,7 @@ def unpaired_contrasts(base: Array, test: Array, groups: Array, batches: Pair = 
 
 
 def allocation_contrasts(
-    base: Array, test: Array, groups: Array, launches: tuple[Array, Array], batches: Pair = (None, None)
+    base: Array, test: Array, groups: Array, launches: tuple[Array, Array], batches: BatchesOfSides = (None, None)
 ) -> Contrasts:
     """Return the contrasts of mean log times of allocations, (..., cells, allocations), with a common variance.
 

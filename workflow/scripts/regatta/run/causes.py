@@ -213,7 +213,7 @@ def error_of(block: list[str]) -> str:
 
 def without_host(cause: str) -> str:
     """Return a cause without the host of the rank that reports it, which says nothing about the host."""
-    return re.sub(r"\b(srun: error: )[^\s:,;()]+: (?=task)", r"\1", RANK_HOST.sub(r"\1", cause))
+    return re.sub(r"\b(\w+: error: )[^\s:,;()]+: (?=task)", r"\1", RANK_HOST.sub(r"\1", cause))
 
 
 def _without_summary(lines: list[str]) -> list[str]:
