@@ -1,4 +1,4 @@
-"""What a gate will be able to decide, before its campaign is measured: from the noise of the baseline campaign."""
+"""Forecast which cells a gate will leave undecided, from the noise of the baseline campaign."""
 
 from dataclasses import dataclass, replace
 

@@ -18,7 +18,7 @@ ALLOCATION_VARIATION = 0.085  # default with jobs: for a standard deviation of 3
 PASSED, FAILED, UNDECIDED = "passed", "failed", "undecided"
 LIKELY, FAIL, PASS = POLICIES = ("likely", "fail", "pass")  # of gate.undecided
 NO_JOBS = "drift of the machine between the two runs is not covered: set gate.allocation_variation to cover it"
-# What compare.py says of a gate, by kind of `differences`.
+# How compare.py describes the difference from a gate, by kind of `differences`.
 ELSEWHERE = {
     "not_failed": "{num:slower cell/slower cells} would not fail it",
     "only_failed": "{num:cell/cells} not slower here would fail it, because it screens cells with fewer than"
@@ -88,7 +88,7 @@ def is_slower_alone(row: object, margin: float) -> bool:
 def differences(rows: Iterable[tuple[object, bool]], undecided: str = LIKELY) -> dict[str, int]:
     """Return how many cells a gate and compare.py decide differently, by kind.
 
-    rows: of the gate, and whether compare.py calls each slower. not_failed: slower there, no failure here.
+    rows: of the gate, and whether compare.py calls each slower. not_failed: slower there, not failed here.
     only_failed: the reverse. only_stopped: undecided, so the gate stops; not slower there.
     """
     found = Counter()

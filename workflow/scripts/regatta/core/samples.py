@@ -117,7 +117,7 @@ def _repetitions(matches: list[Match]) -> Iterator[str]:
 
 
 def _interleaved(matches: list[Match]) -> Iterator[str]:
-    """Yield that each line occurs several times close to each other with different numbers, as if ranks printed it."""
+    """Yield the problem if nearby lines repeat with different numbers, as if several ranks had printed them."""
     places: dict[int, list[int]] = {}
     for place, match in enumerate(matches if all(match.rank is None for match in matches) else ()):
         places.setdefault(match.key, []).append(place)
