@@ -141,7 +141,7 @@ def test_a_time_is_better_if_it_is_smaller(tmp_path):
     found = by_kind(programs.findings(data))["programs"].values
     assert found["value"].estimate == pytest.approx(10_000, rel=0.01)
     (square, _) = [row.squares[0] for group in status_matrix(data).groups for row in group.rows]
-    assert square.text == "10,000 ms"
+    assert square.text == "10.0 s"
 
 
 def test_quantities_of_a_program_are_named_also_with_braces_and_parentheses(tmp_path):

@@ -239,7 +239,7 @@ def test_spellings_of_programs(text, si, factor):
     [
         ("Gflop/z", "'Gflop/s'"), ("GB/sx", "'GB/s'"), ("mB/s", "'MB/s'"), ("mB", "'MB'"), ("gb/s", "'GB/s'"),
         ("Gbit/sek", "'Gbit/s'"), ("m", "min, or ms"), ("it/m", "min, or ms"), ("tps", "tokens/s or transactions/s"),
-        ("M/s", "prefix"), ("Gi/s", "prefix"), ("tokens", "a rate has a time"), ("s/s", "ns/day"), ("/s", "1/s"),
+        ("M/s", "prefix"), ("Gi/s", "prefix"), ("tokens", "for a rate"), ("s/s", "ns/day"), ("/s", "1/s"),
     ],
 )  # fmt: skip
 def test_an_unknown_unit_is_an_error_with_one_of_its_kind_and_the_list(text, words):

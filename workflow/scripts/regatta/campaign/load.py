@@ -15,7 +15,7 @@ from regatta.campaign.variables import env_problems
 from regatta.campaign.versus import in_bytes, parameter_names, versus_as_in_cells, versus_errors
 from regatta.campaign.yaml_file import FileError, YamlFile, raise_errors, read_yaml, schema_errors
 from regatta.core.benchmarks import baseline_parameters, benchmark_names, built_in_names, load_benchmark
-from regatta.core.errors import Problem, UserError, nearest
+from regatta.core.errors import DID_YOU_MEAN, Problem, UserError, nearest
 from regatta.core.readers import program_of
 from regatta.core.schemas import fill_defaults, load_schema, place, show, violations
 from regatta.core.text import plural
@@ -340,16 +340,14 @@ def _shape_errors(file: YamlFile, data: dict, used: list[dict], clusters: Path) 
 def _field_errors(file: YamlFile, data: dict) -> list[FileError]:
     """Return errors for fields of `exclude` and `baseline` that no cell has, and for impossible baselines.
 
-    None if the benchmarks have errors: then their parameters are unknown.
+    If the benchmarks have errors, their parameters are unknown: then only errors that resemble a known field count.
     """
-    if not data.get("benchmarks"):
-        return []
     of_user = {name: {} for name in programs.own_names(data)}
     when = fields_schema({key: {} for key in [*CELL_FIELDS, *parameter_names(data)]})
     errors = schema_errors(file, data["baseline"], fields_schema(of_user | baseline_fields()), ("baseline",))
     for index, rule in enumerate(data["exclude"]):
         errors += schema_errors(file, rule["when"], when, ("exclude", index, "when"))
-    return errors
+    return errors if data.get("benchmarks") else [error for error in errors if DID_YOU_MEAN in error.text]
 
 
 def baseline_fields() -> dict[str, dict]:

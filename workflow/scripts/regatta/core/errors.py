@@ -42,6 +42,9 @@ class Problem(NamedTuple):
     is_in_id: bool = False
 
 
+DID_YOU_MEAN = "Did you mean"
+
+
 def exit_with_user_error(text: str) -> NoReturn:
     """Print a message and exit with the status of a user error."""
     print(text, file=sys.stderr)
@@ -51,7 +54,7 @@ def exit_with_user_error(text: str) -> NoReturn:
 def nearest(word: object, known: Iterable[object]) -> str:
     """Return ` Did you mean 'x'?` for the known word that is closest to `word`, or an empty string."""
     matches = difflib.get_close_matches(str(word), [str(k) for k in known], n=1, cutoff=0.6)
-    return f" Did you mean '{matches[0]}'?" if matches else ""
+    return f" {DID_YOU_MEAN} '{matches[0]}'?" if matches else ""
 
 
 def run_script(main: Callable[[], None], *, is_short: bool = False, status_if_killed: int = UNEXPECTED_ERROR) -> None:
