@@ -177,3 +177,10 @@ def test_campaigns_are_compared_by_name_or_folder(tmp_path, monkeypatch, wording
     done = warm_start.script("compare.py", "", "after")
     assert (done.returncode, done.stdout) == (2, "")
     wording(done.stderr)
+
+
+def test_a_page_of_two_campaigns_says_that_a_gate_would_stop_for_an_undecided_cell(tmp_path):
+    before, after = folders_of(tmp_path, [(A, (0.835, 3.058)), (B, (0.85, 1.3))])
+    done = warm_start.script("compare.py", before, after, "--html", tmp_path / "page.html")
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"\b1 undecided cell\b", (tmp_path / "page.html").read_text())

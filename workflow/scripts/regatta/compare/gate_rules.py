@@ -94,9 +94,9 @@ def differences(rows: Iterable[tuple[object, bool]], undecided: str = LIKELY) ->
     found = Counter()
     for row, is_slower in rows:
         is_failed = outcome(row) == FAILED
-        found["not_failed"] += is_slower and not is_failed
-        found["only_failed"] += is_failed and not is_slower
-        found["only_stopped"] += stops(row, undecided) and not is_slower
+        found["not_failed"] += bool(is_slower and not is_failed)
+        found["only_failed"] += bool(is_failed and not is_slower)
+        found["only_stopped"] += bool(stops(row, undecided) and not is_slower)
     return found
 
 

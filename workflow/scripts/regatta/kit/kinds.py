@@ -6,6 +6,7 @@ A topic lists its kinds in one table. Section, summary, warnings, terminal and a
 import string
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from numbers import Integral
 
 from regatta.core.text import is_unknown, plural, time_scale, with_ends
 from regatta.kit.columns import Column, decimals_of, fixed
@@ -122,7 +123,7 @@ class _Words(string.Formatter):
             return joined([format(item, form) for item in value])
         if isinstance(value, dict):
             return joined([f"{name} {format(item, form)}" for name, item in value.items()])
-        if isinstance(value, int) and not isinstance(value, bool):
+        if isinstance(value, Integral) and not isinstance(value, bool):  # also numpy's
             return plural(value, *form.split("/")) if form else f"{value:,}"
         return format(value, form)
 
