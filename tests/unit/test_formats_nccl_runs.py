@@ -12,11 +12,14 @@ from regatta.formats.rounding import common, printed_interval
 from regatta.store.csv_files import MEASUREMENTS, read_csv
 from regatta.store.frozen_files import read_frozen_campaign
 from regatta.store.launch_files import read_store
+from regatta.topics.bandwidth import COLLECTIVES
 
 FACTORS = {
     "all_reduce": lambda n: 2 * (n - 1) / n,
     "alltoall": lambda n: (n - 1) / n,
     "all_gather": lambda n: (n - 1) / n,
+    "gather": lambda n: (n - 1) / n,
+    "scatter": lambda n: (n - 1) / n,
 }
 HEADINGS = """#
 #                                                              out-of-place                       in-place
@@ -208,6 +211,23 @@ CRASHES = {
         " MPI_COMM_WORLD\nwith errorcode 3.\n" + "-" * 74 + "\n",
         *(2 * MIB, "failed", "MPI_ABORT"),
     ),
+    "task": (
+        HEADINGS + "srun: error: n2: task 1: Exited with exit code 3\nslurmstepd: error: *** STEP 4711.0 ON n1 CANCELLED"
+        " AT 2026-11-21T03:04:05 ***\nsrun: error: n1: task 0: Terminated\n",
+        *(MIB, "failed", "srun: error: n2: task 1: Exited with exit code 3"),
+    ),
+    "exit": (
+        HEADINGS + "-" * 74 + "\nPrimary job  terminated normally, but 1 process returned\na non-zero exit code.\n" + "-" * 74
+        + "\nmpirun detected that one or more processes exited with non-zero status, thus causing\n",
+        *(MIB, "failed", "mpirun detected that one or more processes exited with non-zero status"),
+    ),
+    "warning": (
+        HEADINGS + row(MIB, 90.0, "alltoall") + begin(2 * MIB) + "\nn1:500:611 [0] transport/net_ib.cc:1296 NCCL WARN"
+        " NET/IB : Got completion from peer 10.0.0.2<47911> with status=12\n",
+        *(2 * MIB, "failed", "n1:500:611 [0] transport/net_ib.cc:1296 NCCL WARN NET/IB : Got completion"),
+    ),
+    "in a figure": (HEADINGS + row(MIB, 90.0, "alltoall") + begin(2 * MIB) + "   120.49   10Killed\n",
+                    2 * MIB, "failed", "Killed"),
     "signal": (HEADINGS + "[n1:500] *** Process received signal ***\n[n1:500] Signal: Segmentation fault (11)\n",
                MIB, "failed", "Segmentation fault"),
 }  # fmt: skip
@@ -234,6 +254,36 @@ def test_a_crashed_run_is_a_failure_of_the_size_that_it_measured_and_complete_ru
     assert cause in failed["cause"]
     assert failed["cause"].startswith((cause, "[n1", "slurmstepd", "srun", "n1: "))
     assert (failed["dtype"], failed["nodes"], failed["gpus_per_node"]) == ("fp32", 2, 1)
+
+
+@pytest.mark.parametrize("end", [f"{FAILURE}\n{TRACE}\n", "srun: error: n2: task 1: Exited with exit code 3\n"])
+@pytest.mark.parametrize("place", PLACES)
+def test_a_run_that_crashed_after_its_last_size_has_all_rows_and_is_named(tmp_path, end, place):
+    crashed, whole = (
+        head("alltoall") + HEADINGS + row(MIB, 90.0, "alltoall") + row(2 * MIB, 95.0, "alltoall") + end,
+        run(),
+    )
+    texts = {"first": [crashed + whole], "last": [whole + crashed], "alone": [crashed], "other file": [whole, crashed]}
+    done, rows = imported(tmp_path, *texts[place])
+    expected = [("send_recv_ring", MIB, "ok"), ("send_recv_ring", 2 * MIB, "ok")] if place != "alone" else []
+    assert cells(rows) == [("all_to_all", MIB, "ok"), ("all_to_all", 2 * MIB, "ok"), *expected]
+    [note] = [line for line in done.stdout.splitlines() if end.split("\n")[0] in line]
+    assert "all_to_all crashed" in note
+
+
+@pytest.mark.parametrize("is_last", [True, False])
+@pytest.mark.parametrize(
+    "error",
+    [
+        "+ mpirun -np 2 ./alltoall_perf\n./alltoall_perf: error while loading shared libraries: libnccl.so.2: cannot open\n",
+        "srun: error: n2: task 1: Exited with exit code 127\n",
+    ],
+)
+def test_an_error_outside_of_all_runs_is_named(tmp_path, error, is_last):
+    done, rows = imported(tmp_path, run() + error + (run("all_reduce") if not is_last else ""))
+    assert len(rows) == 2 if is_last else 4
+    [note] = [line for line in done.stdout.splitlines() if error.split("\n")[-2] in line]
+    assert f":{len((run() + error).splitlines())}: " in note  # the line of the error
 
 
 def test_a_run_without_a_word_of_its_end_is_a_failure_if_another_follows(tmp_path):
@@ -290,6 +340,55 @@ def test_the_report_of_a_crash_names_it_and_does_not_propose_snakemake(tmp_path)
     assert lines["failed"]["values"]["num_failed"] == 1
     assert lines["failed"]["values"]["cause"] == FAILURE
     assert not any("snakemake" in step for step in lines["next"]["values"]["steps"])
+
+
+# Bandwidths, placements and versions.
+
+
+@pytest.mark.parametrize(
+    ("program", "cell", "ratio"),
+    [
+        ("gather", {"root": 0}, 0.75),
+        ("scatter", {"root": 2}, 0.75),
+        ("reduce", {"root": 1, "redop": "max"}, 1),
+        ("all_reduce", {"redop": "avg"}, 1.5),
+        ("sendrecv", {}, 1),
+    ],
+)
+def test_each_operation_has_the_bus_bandwidth_of_nccl_tests(tmp_path, program, cell, ratio):
+    """1 MiB in 50 us on 4 ranks: algbw 20.97 GB/s."""
+    text = head(program, ["n1"] * 4, most=MIB) + HEADINGS + row(MIB, 50.0, program, 4, **cell) + END
+    imported(tmp_path, text)
+    [rate] = read_csv(tmp_path / "results" / "c" / "tables" / "collectives.csv", COLLECTIVES)["busbw_gb_per_s"]
+    assert rate == pytest.approx(MIB / 50 / 1000 * ratio)
+
+
+@pytest.mark.parametrize("program", ["gather", "scatter"])
+def test_a_rooted_row_with_a_contradictory_bus_bandwidth_is_refused(tmp_path, program):
+    text = head(program, ["n1"] * 4, most=MIB) + HEADINGS + row(MIB, 50.0, "broadcast", 4, root=0) + END
+    imported(tmp_path, text, status=2)
+
+
+@pytest.mark.parametrize(("program", "has_other_meaning"), [("all_reduce", False), ("all_gather", True)])
+def test_a_table_of_rccl_tests_may_have_times_in_place_alone(tmp_path, program, has_other_meaning):
+    size = f"{MIB:12d}  {MIB // 4:12d}  {'float':>8s}  {'sum':>6s}  {-1:6d}"
+    rate = MIB / 50 / 1000
+    titles = "#\n#                                                        in-place          \n"
+    titles += "#       size         count      type   redop    root     time   algbw   busbw #wrong\n"
+    titles += "#        (B)    (elements)                               (us)  (GB/s)  (GB/s)\n"
+    body = f"{size}  {50.0:7.2f}  {rate:6.2f}  {rate * FACTORS[program](4):6.2f}      0\n"
+    _, rows = imported(tmp_path, head(program, ["n1"] * 4, most=MIB) + titles + body + END)
+    assert (cells(rows), [*rows["p50_s"]]) == ([(program, MIB, "ok")], [50e-6])
+    [launch] = read_store(tmp_path / "results" / "c" / "launches")
+    assert launch.header.imported["statistic"].endswith("; in place") is has_other_meaning
+    printed = launch.lines_of("record")[0]["imported"]["printed"]
+    assert (printed["in_place_time_us"], "out_of_place_time_us" in printed) == (50, False)
+
+
+def test_json_of_versions_that_misspell_a_key_is_read(tmp_path):
+    text = text_of("nccl-summary.json").replace("bandwidth", "bandwi" + "dith")
+    _, rows = imported(tmp_path, text)
+    assert cells(rows) == [("all_to_all", MIB, "ok"), ("all_to_all", 2 * MIB, "ok")]
 
 
 # Copies that ran alone.

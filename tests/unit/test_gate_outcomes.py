@@ -146,6 +146,7 @@ def compare(*folders):
         (SLOWER, 2, 1, 0, True),  # only a gate screens
         (WIDE, 3, 5, 0, True),
         (WIDE_BELOW, 3, 0, 0, False),
+        ((1.12, 1.18), 3, 5, 1, True),  # the threshold of the gate is inside, below the estimate
     ],
 )
 def test_compare_and_gate_agree_or_both_say_why(tmp_path, ends, num, of_gate, of_compare, differ, wording):
@@ -158,6 +159,16 @@ def test_compare_and_gate_agree_or_both_say_why(tmp_path, ends, num, of_gate, of
     wording([*notes, *why])
 
 
+@pytest.mark.parametrize("ends", [(WIDE, WIDE_BELOW), (WIDE_BELOW, WIDE), (WIDE_BELOW, SLOWER), ((1.092, 1.116), WIDE)])
+def test_compare_counts_cells_that_a_gate_decides_otherwise(tmp_path, ends):
+    status, notes = compare(*folders_of(tmp_path, [*zip((A, B), ends, strict=True)]))
+    found = [number for note in notes for number in numbers(note.split("allocations). ")[1])]
+    assert (status, found) == (
+        any(low > 1.05 for low, _ in ends),
+        [1.0] * (WIDE in ends) + [1.0] * (ends[0][0] == 1.092),
+    )
+
+
 def test_testcases_have_no_hash_unless_two_would_have_one_name(tmp_path):
     """An upgrade changes the hashes, and a CI system follows a test by its name."""
     twins = [A | {"id": f"{NAME_A}-{digest}"} for digest in ("0" * 12, "f" * 12)]
@@ -166,6 +177,16 @@ def test_testcases_have_no_hash_unless_two_would_have_one_name(tmp_path):
     gate(before, after)
     names = [case.get("name") for case in ET.parse(after / "gate.junit").getroot().iter("testcase")]
     assert names == [twins[0]["id"], twins[1]["id"], NAME_B]
+
+
+def test_a_failure_of_an_import_has_no_log(tmp_path):
+    launch = "n01g02-import-0123456789ab-l000-i00"
+    folders = [write_folder(tmp_path / name, [(A, [1.0, "failed"])], cluster=SLURM) for name in ("before", "after")]
+    for path in (folder / "measurements.csv" for folder in folders):
+        path.write_text(path.read_text().replace("n01g02-0-l010-a00", launch))
+    gate(*folders)
+    [failure] = ET.parse(folders[1] / "gate.junit").getroot().iter("failure")
+    assert "None" not in failure.text
 
 
 def test_campaigns_are_compared_by_name_or_folder(tmp_path, monkeypatch, wording):

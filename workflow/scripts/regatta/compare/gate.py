@@ -73,6 +73,7 @@ KINDS = (
 )
 DIFFERENCES = {
     "not_failed": "{num:cell/cells} slower there, not failed here",
+    "not_decided": "{num:cell/cells} slower there, undecided here",
     "only_failed": "{num:regression/regressions} here, not slower there (compare.py does not screen)",
     "only_stopped": "{num:undecided cell/undecided cells} here (no effect on its exit status)",
 }
@@ -356,5 +357,5 @@ def _add_testcase(suite: ET.Element, cell: JudgedCell, name: str, is_stopping: b
 
 def _failure(failure: dict) -> str:
     status = status_text(failure["status"], failure["phase"])
-    log = f"; {log_path(failure['launch'])}" if failure["launch"] else ""
+    log = f"; {path}" if (path := log_path(failure["launch"])) else ""  # an import has none
     return f"launch {failure['repeat'] + 1}: {status}: {failure['cause'] or 'unknown cause'}{log}"

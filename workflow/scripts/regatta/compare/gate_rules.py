@@ -21,6 +21,7 @@ NO_JOBS = "drift of the machine between the two runs is not covered: set gate.al
 # How compare.py describes the difference from a gate, by kind of `differences`.
 ELSEWHERE = {
     "not_failed": "{num:slower cell/slower cells} would not fail it",
+    "not_decided": "{num:slower cell/slower cells} would leave it undecided",
     "only_failed": "{num:cell/cells} not slower here would fail it, because it screens cells with fewer than"
     f" {MIN_LAUNCHES} launches",
     "only_stopped": "{num:undecided cell/undecided cells} would stop it",
@@ -57,7 +58,7 @@ def outcome(row: object) -> str:
 
 def is_likely(row: object) -> bool:
     """Return whether the estimate is beyond the threshold."""
-    return row.time_ratio > 1 + row.margin_ratio
+    return bool(row.time_ratio > 1 + row.margin_ratio)
 
 
 def stops(row: object, undecided: str) -> bool:
@@ -82,21 +83,22 @@ def threshold_text(margin: float, allocation_variation: float, thresholds: Seque
 def is_slower_alone(row: object, margin: float) -> bool:
     """Return whether a row of the gate is slower by the margin alone, as compare.py judges."""
     is_found = not is_unknown(row.p_adjusted) and row.p_adjusted <= FALSE_DISCOVERIES
-    return is_found and row.time_low_ratio > 1 + margin
+    return bool(is_found and row.time_low_ratio > 1 + margin)
 
 
 def differences(rows: Iterable[tuple[object, bool]], undecided: str = LIKELY) -> dict[str, int]:
     """Return how many cells a gate and compare.py decide differently, by kind.
 
     rows: of the gate, and whether compare.py calls each slower. not_failed: slower there, not failed here.
-    only_failed: the reverse. only_stopped: undecided, so the gate stops; not slower there.
+    not_decided: slower there, undecided here, so the gate stops. only_failed, only_stopped: not slower there.
     """
     found = Counter()
     for row, is_slower in rows:
-        is_failed = outcome(row) == FAILED
-        found["not_failed"] += bool(is_slower and not is_failed)
+        is_failed, is_stopping = outcome(row) == FAILED, stops(row, undecided)
+        found["not_failed"] += bool(is_slower and not (is_failed or is_stopping))
+        found["not_decided"] += bool(is_slower and is_stopping)
         found["only_failed"] += bool(is_failed and not is_slower)
-        found["only_stopped"] += bool(stops(row, undecided) and not is_slower)
+        found["only_stopped"] += bool(is_stopping and not is_slower)
     return found
 
 

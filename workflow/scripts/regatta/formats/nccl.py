@@ -23,6 +23,7 @@ from regatta.formats.nccl_base import (
     device_of_each_rank,
     environment_of,
     find_program,
+    other_placement,
     parameters_of_row,
     reading_of,
     refuse_repeats,
@@ -33,6 +34,7 @@ from regatta.formats.nccl_runs import (
     Crash,
     cause_of,
     crash_of,
+    errors_outside,
     numbers,
     processes_note,
     refuse_copies,
@@ -78,6 +80,7 @@ FORMS = {
 }
 RECOGNIZED = re.compile(r"^#\s*(?:nThread \d+ nGpus |size +count +type )", re.MULTILINE)
 MOST_SIZES = 10_000  # a header with more means a damaged file
+IN_PLACE_ALONE = re.compile(r"^#\s+in-place\s*$", re.MULTILINE)  # above the column names, of rccl-tests -O 0
 FIGURE = r"\d+(?:\.\d*)?(?:e[-+]?\d+)?"
 # A table has the columns from `time` on twice: for results out of place, and in place.
 TABLE = TableLayout(
@@ -119,7 +122,7 @@ def _read_text(text: str, name: str, options: Options) -> ImportedFile:
     if not runs:
         raise errors[0]
     source = join_runs(runs, name)
-    return replace(source, notes=(*source.notes, *notes))
+    return replace(source, notes=(*source.notes, *notes, *errors_outside(found, lines, name)))
 
 
 def _read_run(lines: list[str], name: str, options: Options, is_last: bool) -> ImportedFile:
@@ -138,7 +141,8 @@ def _read_run(lines: list[str], name: str, options: Options, is_last: bool) -> I
             raise
         text = "a run is excluded, because it crashed before its operation and GPUs were known"
         raise UncountedRunError(f"{name}:{crash.line}: {text}: {crash.cause.text}") from error
-    rows = [_reading(run, row) for row in table]
+    is_in_place_alone = IN_PLACE_ALONE.search("\n".join(lines)) is not None
+    rows = [_reading(run, row, is_in_place_alone) for row in table]
     missing = _missing_rows(len(rows), sizes, head)
     if missing and not (is_excerpt or crash or options.is_incomplete):
         raise refusal(name, len(lines), missing, "a row for each size")
@@ -150,7 +154,9 @@ def _read_run(lines: list[str], name: str, options: Options, is_last: bool) -> I
     if num_wrong and not any(reading.failure for reading in readings):
         failure = f"the run ends with {num_wrong} values out of bounds in unknown rows"
         readings = tuple(replace(reading, failure=failure) for reading in readings)
-    if crash:
+    if crash and table and len(table) % len(sizes) == 0 and not crash.row:
+        notes.append(f"{run.operation} crashed after its {plural(len(table), 'row')}: {crash.cause.text}")
+    elif crash:
         failed, *more = _failed(run, crash, table, sizes)
         readings, notes = (*readings, failed), [*notes, *more]
     library = next((m[1] or version_of(int(m[2])) for _, m in found["library"]), None)
@@ -158,7 +164,8 @@ def _read_run(lines: list[str], name: str, options: Options, is_last: bool) -> I
     settings = {"NCCL network": log.network, "NCCL plugin": log.plugin, "libfabric provider": log.provider}
     environment = environment_of(devices, library)
     environment["settings"] = {key: one_line(value) for key, value in settings.items() if value}
-    return ImportedFile(_statistic(found, head, lines), "nccl", "cuda", readings, tuple(notes), environment)
+    statistic = _statistic(found, head, lines) + other_placement(run, readings)
+    return ImportedFile(statistic, "nccl", "cuda", readings, tuple(notes), environment)
 
 
 def _table(
@@ -176,8 +183,8 @@ def _table(
     after = rows[-1].line if rows else max(numbers(found, "head", "device", "columns"))
     place = {size: index for index, size in enumerate(sizes)}
     is_start = all(place.get(row.numbers["size"][0], n % len(sizes)) == n % len(sizes) for n, row in enumerate(rows))
-    has_all = bool(rows) and len(rows) % len(sizes) == 0
-    crash = crash_of(run.lines, after, is_last) if is_start and not has_all else None
+    is_damaged = rows and len(rows) % len(sizes) == 0 and numbers(found, "wrong", "mean", "ended")
+    crash = crash_of(run.lines, after, is_last) if is_start and not is_damaged else None
     return (rows, crash) if crash else (read_rows(TABLE, run)[1], None)
 
 
@@ -242,10 +249,14 @@ def _summary(found: dict[str, LineMatches], num_lines: int, name: str, is_excerp
     return wrong[0]
 
 
-def _reading(run: NcclRun, row: RowOfTable) -> Reading:
-    if not all(f"{name}{again}" in row.columns for name in FIGURES for again in PLACEMENTS.values()):
+def _reading(run: NcclRun, row: RowOfTable, is_in_place_alone: bool) -> Reading:
+    sides = [""] if is_in_place_alone else PLACEMENTS.values()
+    if not all(f"{name}{again}" in row.columns for name in FIGURES for again in sides):
         found = "CPU times (-C)" if "cputime" in row.columns else f"the columns {', '.join(row.columns)}"
         raise refusal(run.name, row.line, found, "times of the operation, out of place and in place (run without -C)")
+    if is_in_place_alone:
+        names = {name: name + AGAIN * (name in (*FIGURES, "wrong")) for name in row.texts}
+        return reading_of(run, row.line, {names[name]: text for name, text in row.texts.items()})
     again = PLACEMENTS[run.placement(PLACEMENTS)]
     single_s = {
         column.meaning: row.numbers[name][1]

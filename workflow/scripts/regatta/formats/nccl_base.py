@@ -67,6 +67,12 @@ class NcclRun:
         return wanted if wanted in sides else next(iter(sides))
 
 
+def other_placement(run: NcclRun, readings: Iterable[Reading]) -> str:
+    """Return the placement of the times, for what they mean, if it is not the one that is usual for the operation."""
+    found = {reading.printed.get("placement", "") for reading in readings} - {run.placement(PLACEMENTS), ""}
+    return "".join(f"; {placement.replace('_', ' ')}" for placement in found)
+
+
 def find_program(text: str, name: str, options: Options, line: int | None) -> tuple[str, bool]:
     """Return (operation, whether in place) of the program that the text names, else of --operation."""
     found = sorted({match[1] for match in PROGRAM.finditer(text)})

@@ -32,6 +32,7 @@ from regatta.formats.nccl_base import (
     device_of_each_rank,
     environment_of,
     find_program,
+    other_placement,
     reading_of,
     refuse_repeats,
     shape_of_devices,
@@ -76,6 +77,7 @@ def _read_nccl(file: dict, name: str, options: Options) -> ImportedFile:
     words = file["args"][1:]
     blocking = option_values(words, BLOCKS).get("z", 1) if is_blocking else 0
     statistic = statistic_of(blocking, counts, (threads, gpus), words, EVENTS if has_calls else None)
+    statistic += other_placement(run, readings)
     ranks = f"{len(listed)} x {threads} threads x {gpus} GPUs = {len(devices)} ranks"
     notes = [f"the file lists one device per process: {ranks}"] if len(devices) > len(listed) else []
     notes += processes_note(len(devices))

@@ -1,5 +1,6 @@
 """Runs of nccl-tests in one log: where each begins, how it crashed, and copies of the program that ran alone."""
 
+import itertools
 import re
 from bisect import bisect_right
 from collections import Counter
@@ -17,17 +18,18 @@ DEATHS = tuple(
         (
             r": Test (?:NCCL|RCCL|CUDA|HIP) failure ",
             r": Test timeout ",
+            r"^Invalid number of GPUs: |: error while loading shared libraries: ",
             r"\bDUE TO (?:TIME LIMIT|NODE FAILURE|PREEMPTION)\b",
             r"(?i:oom[-_ ]kill|\bout of memory\b)",
             r"\b(?:Segmentation fault|Bus error|core dumped|terminate called|exited on signal|Caught signal)\b",
             r"\bSignal: \w",
-            r"\bCANCELLED AT\b",
-            r"(?:^|\s)[a-z]+: error: ",
+            r"\bCANCELLED AT\b|(?:^|\s)[a-z]+: error: ",  # the first one: Slurm cancels a step after a task's exit
             r"\bMPI_A(?:BORT|bort)\b",
-            r"^(?:mpirun|mpiexec|prterun)\b.* (?:noticed|detected) |^Primary job +terminated ",
+            r"^(?:mpirun|mpiexec|prterun)\b.* (?:noticed|detected) ",
+            r"^Primary job +terminated |\bBAD TERMINATION OF\b",
             r"\.\. \S+ pid \d+: Test failure ",
-            r"^Invalid number of GPUs: ",
-            r"(?:^|\s)(?:Killed|Terminated|Aborted)\b",
+            r"(?:^|\s)(?:Killed|Terminated|Aborted)\b|^timeout: sending signal ",
+            r"\bNCCL WARN ",
         ),
     )
 )
@@ -43,7 +45,7 @@ REDOPS = "mulsum|none|prod|sum|max|min|avg"
 # A row in progress, which is printed before its times; then an error of another process may follow without a break.
 BEGUN = re.compile(
     rf"\s*(?P<size>\d{{1,15}})\s+\d{{1,15}}\s+(?P<type>{DTYPES})(?:\s+(?P<redop>{REDOPS}))?(?P<root>[ \d-]{{8}})?"
-    r"(?:(?:\s+[\d.]+(?:e[-+]?\d\d)?){3}\s+(?:N/A|\d(?:e[-+]\d\d)?))?"
+    r"(?:(?:\s+[\d.]+(?:e[-+]?\d\d)?){3}\s+(?:N/A|\d(?:e[-+]\d\d)?))?(?:\s+\d[\d.]*)*"
 )
 STACK_TRACE = re.compile(r"_perf\S*[(\[]|NCCL INFO")
 
@@ -124,6 +126,16 @@ def crash_of(lines: list[str], after: int, is_last: bool) -> Crash | None:
     index, text = found or (begun[0] if begun else 0, NO_WORD)
     status = next((name for name, form in STATUSES.items() if re.search(form, text, re.IGNORECASE)), "failed")
     return Crash(after + 1 + index, Cause(status, None, one_line(text, MAX_CAUSE)), row)
+
+
+def errors_outside(found: dict[str, LineMatches], lines: list[str], name: str) -> list[str]:
+    """Return notes on errors before a run and after a complete one, such as of a program that did not start."""
+    heads, ends, notes = numbers(found, "head"), numbers(found, "wrong", "mean", "ended"), []
+    for before, head in itertools.pairwise([0, *heads, len(lines) + 1] if heads else []):
+        first = max((end for end in ends if before < end < head), default=None if before else 0)
+        if first is not None and (error := cause_of(lines[first : head - 1])):
+            notes.append(f"{name}:{first + 1 + error[0]}: an error outside of the imported runs: {error[1]}")
+    return notes
 
 
 def processes_note(num_ranks: int) -> list[str]:

@@ -1,5 +1,7 @@
 """Bandwidths of a collective, and the peak that the links of the cluster file allow. Definitions: docs/metrics.md."""
 
+import re
+
 import pandas as pd
 
 from regatta.core.statistics import Estimate, interval_values
@@ -16,17 +18,22 @@ BUS_FACTOR = {
     "all_gather": lambda n: (n - 1) / n,
     "reduce_scatter": lambda n: (n - 1) / n,
     "all_to_all": lambda n: (n - 1) / n,
+    "gather": lambda n: (n - 1) / n,
+    "scatter": lambda n: (n - 1) / n,
     "broadcast": lambda n: 1.0,
     "reduce": lambda n: 1.0,
     "send_recv_ring": lambda n: 1.0,
     "send_recv_pair": lambda n: 1.0,
 }
+VARIANT = re.compile("(?:_(?:prod|max|min|avg|mulsum))?(?:_root[0-9]+)?$")  # of an import: reduction and root
 # The same for k nodes of g ranks: the least data that enters or leaves a node, relative to the message.
 NODE_FACTOR = {
     "all_reduce": lambda k, g: 2 * (k - 1) / k,
     "all_gather": lambda k, g: (k - 1) / k,
     "reduce_scatter": lambda k, g: (k - 1) / k,
     "all_to_all": lambda k, g: g * (k - 1) / k,
+    "gather": lambda k, g: (k - 1) / k,
+    "scatter": lambda k, g: (k - 1) / k,
     "broadcast": lambda k, g: 1.0,
     "reduce": lambda k, g: 1.0,
     "send_recv_ring": lambda k, g: 1.0,
@@ -96,6 +103,7 @@ def bus_bandwidth(operation: str, message_bytes: int, elapsed_s: float, num_rank
 
     None for one rank, which sends nothing, and for an operation without a known factor.
     """
+    operation = VARIANT.sub("", operation)
     if num_ranks < 2 or operation not in BUS_FACTOR:
         return None
     return algorithm_bandwidth(message_bytes, elapsed_s) * BUS_FACTOR[operation](num_ranks)
@@ -107,7 +115,7 @@ def peak_bus_bandwidth(operation: str, nodes: int, gpus_per_node: int, links: di
     links: GB/s in one direction by `between` (workflow/schemas/cluster.yaml). None if one that the operation needs is
     unknown, and where bus bandwidth is undefined.
     """
-    k, g = nodes, gpus_per_node
+    k, g, operation = nodes, gpus_per_node, VARIANT.sub("", operation)
     if k * g < 2 or operation not in BUS_FACTOR:
         return None
     known = [links[name] * ways for name, ways in (("gpus", 1), ("gpu_pair", g - 1)) if name in links]
