@@ -173,7 +173,7 @@ def test_a_declared_finding_is_everywhere_that_its_rank_says(finding, finished, 
     assert (LEAD in section_of(page, "scaling"), "highest_throughput" in lines) == (rank == "result", rank == "summary")
     if rank == "summary":
         found = lines["highest_throughput"]["values"]
-        assert {name: found[name] for name in found if name not in ("name", "num_warned")} == {
+        assert {name: found[name] for name in found if name not in ("name", "num_warned", "confidence")} == {
             f"throughput{end}_samples_per_s": pytest.approx(float(best[f"throughput{end}_samples_per_s"]))
             for end in ("", "_low", "_high")
         }

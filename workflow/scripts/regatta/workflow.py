@@ -36,7 +36,7 @@ from regatta.launchers import launcher_of
 from regatta.launchers.base import Geometry, end_jobs, outlive_run_campaign
 from regatta.plan.batches import Batch
 from regatta.plan.plan import Plan, nothing_to_retry, plan_campaign, tidy_frozen
-from regatta.report.commands import DEFAULTS, RUN_FILE
+from regatta.report.commands import DEFAULTS, note_run
 from regatta.run.kept_outputs import read_again
 from regatta.run.on_finish import run_on_finish
 from regatta.run.preflight import failed_stacks
@@ -44,7 +44,6 @@ from regatta.run.progress import outcome_text, run_status
 from regatta.run.run_lines import print_progress, warn_if_busy
 from regatta.store.history import end_times_after_now
 from regatta.store.jobs import hosts_to_avoid
-from regatta.store.launch_files import write_json
 
 NOTHING_TO_START = {"exclusive": False, "cpus_per_rank": 1}
 NO_GATE = {"baseline_campaign": None, "margin": 0, "allocation_variation": 0, "undecided": "likely"}
@@ -170,8 +169,8 @@ class Session:
             plan = plan_campaign(campaign, Path("results"), is_retry=self.is_retry)
         for problem in [*plan.history.problems, *tidy_frozen(plan)] if is_run else ():
             print(f"{plan.results}: {problem}", file=sys.stderr)
-        if is_run:  # for the commands that the report proposes
-            write_json(plan.results / RUN_FILE, {"config": str(path), "profile": self._profile})
+        if is_run:
+            note_run(plan.results, path, self._profile)
         return plan
 
     @property

@@ -14,11 +14,18 @@ from regatta.campaign.sweep import rounds
 from regatta.core.benchmarks import load_benchmark
 from regatta.core.text import plural, span_text, utc_seconds
 from regatta.model.frozen import FrozenCampaign, FrozenCell
-from regatta.store.launch_files import read_json
+from regatta.store.launch_files import read_json, write_json
 
 RUN_FILE = "run.json"  # in the results folder: campaign file and profile of the latest run
 DEFAULTS = {"CONFIG": "config/config.yaml", "PROFILE": "profiles/local"}
 Slots = Iterable[tuple[str, int]]
+
+
+def note_run(results: Path, config: Path, profile: str) -> None:
+    """Record the campaign file and profile of a run, unless the previous one had the same."""
+    run = {"config": str(config), "profile": profile}
+    if read_json(results / RUN_FILE) != run:
+        write_json(results / RUN_FILE, run)
 
 
 def run_variables(results: Path, campaign: FrozenCampaign) -> dict[str, str]:
@@ -26,7 +33,7 @@ def run_variables(results: Path, campaign: FrozenCampaign) -> dict[str, str]:
     try:
         recorded = read_json(results / RUN_FILE)
         found = {name: str(recorded[name.lower()]) for name in DEFAULTS}
-    except (OSError, KeyError, TypeError):
+    except (KeyError, TypeError):  # unknown, or damaged
         is_default = campaign.source == Path(DEFAULTS["CONFIG"]).name
         scheduler = campaign.cluster.get("scheduler", "none")
         found = {} if is_default else {"CONFIG": campaign.source}
