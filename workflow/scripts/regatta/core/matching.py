@@ -13,21 +13,25 @@ import sys
 import zlib
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
+from functools import lru_cache
 from itertools import count
 from typing import BinaryIO, NamedTuple
 
-MOST_CHARACTERS = 10_000  # of a line; what follows is not matched
+MOST_CHARACTERS = 10_000  # of a text; what a longer one has behind them is only searched for matches, not read
+MOST_OF_KEY = 500  # characters on either side of a number
+OVERLAP = 200  # characters before the cut, which are searched again with what follows
 MOST_MATCHES = 1_000_000  # of all patterns together
 DIGITS = "0123456789."
-ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\))")  # ANSI: colors, titles, links
+# ANSI: colors, titles, links, sets of characters.
+ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[ -/]+[0-~]|[0-Z\\^-~])")
 # What follows a number that a group cuts: more digits, an exponent or a suffix such as k, of which no word begins; or
 # behind a suffix a unit, to which it belongs.
 REST = re.compile(
-    r"(?<=[\d.])(?:[kKMGT]i?(?!\w)|\.?\d[\d.]*|,\d{3}(?!\d)[\d,.]*|[eE][-+]?\d+)"
+    r"(?<=[\d.])(?:[kKMGT]i?(?!\w)|\.?\d[\d.]*|,\d{3}(?!\d)[\d,.]*|(?:[eE][-+\u2212]?|[dD][-+])\d+)"
     r"|(?<=\d[kKMGT])i?\w+|(?<=\d[KMGT]i)\w+"
 )
 # What is before a number whose beginning a group cuts: digits, perhaps with a point or an exponent, or a minus sign.
-BEFORE = re.compile(r"(?:(?<![\w.])[-+]?[\d.,]*\d(?:\.|[eE][-+]?)?|(?:^|(?<=[\s=:(\[]))-)$")
+BEFORE = re.compile(r"(?:(?<![\w.])[-+]?[\d.,]*\d(?:\.|[eE][-+\u2212]?|[dD][-+])?|(?:^|(?<=[\s=:(\[]))[-\u2212])$")
 # First line of a log in which each line of a rank begins with its number.
 LABELLED = b"regatta: each line of a rank begins with its number"
 BY_SRUN = LABELLED + b" (srun --label)"
@@ -36,8 +40,17 @@ SRUN_BYTES = 1024  # SLURM_IO_MAX_MSG_LEN: srun --label divides longer lines, an
 MOST_LINE_BYTES = 1 << 25
 # The rank with which a line begins that a starter such as mpirun or torchrun prints: [1,3]<stdout>: or [rank3]:.
 TAG = re.compile(
-    r"\[\d+,(\d{1,7})\]<std(?:out|err)>|\[default(\d{1,7})\]:|\W{0,2}(?:MPI |global )?rank ?[:=#]?(\d{1,7})\b", re.I
+    r"\[\d+,(\d{1,7})\]<std(?:out|err)>|\[default(\d{1,7})\]:|\W{0,2}(?:MPI |global )?rank ?[:=#]?(\d{1,7})\b"
+    r"|.{0,100}\[(?:MPI |global )?rank ?[:=#]?(\d{1,7})\]",
+    re.I,
 )
+# What differs between the lines that several ranks print in the same iteration: their names and times of day.
+OF_RANK = re.compile(
+    r"^\W?\d{1,7}[\]>):] |\b(?:rank|process|proc|worker|task|gpu|cuda|device|node|host)[ :=#_-]?\d+\b"
+    r"|\b\d{4}-\d\d-\d\d[T ]|\b\d\d:\d\d:\d\d(?:[.,]\d+)?",
+    re.I,
+)
+ZEROS = str.maketrans("123456789", "000000000")
 
 
 class Match(NamedTuple):
@@ -45,7 +58,8 @@ class Match(NamedTuple):
 
     rank: that printed the line, None if unknown; is_tagged: as the line itself says. text: number of the text, as a
     carriage return divides a line. key: of that text without the number. Without a value and with `whole`: a number at
-    the place of the pattern's that it does not match.
+    the place of the pattern's that it does not match; is_behind: one behind the characters of a text that are read.
+    peer: key without the words of ranks and times of day, which differ between the lines of several ranks.
     """
 
     name: str | None
@@ -57,38 +71,55 @@ class Match(NamedTuple):
     is_tagged: bool = False
     text: int = 0
     key: int = 0
+    peer: int = 0
+    is_behind: bool = False
 
 
 class SlowPatternError(Exception):
     """Raised by cpu_limit."""
 
 
-def lines_of_stream(stream: BinaryIO) -> Iterator[tuple[int, str, int | None]]:
-    """Yield number, text and rank of each line. A carriage return, as of progress bars, divides a line into several
-    texts. The rank is None if the stream has no labels; labels are no part of the text.
+def lines_of_stream(stream: BinaryIO) -> Iterator[tuple[int, str, int | None, int]]:
+    """Yield number, text and rank of each line, and 0. A carriage return, as of progress bars, divides a line into
+    several texts. The rank is None if the stream has no labels; labels are no part of the text.
 
-    Raises ValueError for binary content.
+    Of a text of more than MOST_CHARACTERS, the other parts follow, each with the number of its characters that the part
+    before has as well. Raises ValueError for binary content.
     """
     first = stream.readline(MOST_CHARACTERS)
     if first.startswith(LABELLED):
         for number, rank, line in labelled_lines(stream, is_divided=first.startswith(BY_SRUN)):
             _check_text(number, line)
-            yield from ((number, _text(text[:MOST_CHARACTERS]), rank) for text in line.split(b"\r"))
+            for text in line.split(b"\r"):
+                yield from ((number, content, rank, num_known) for content, num_known in _parts(text))
         return
-    number, rest, is_too_long, piece = 1, b"", False, first
+    number, rest, is_begun, piece = 1, b"", False, first
     while piece:
         _check_text(number, piece)
         is_end = piece.endswith(b"\n")
         *texts, rest = (rest + piece.rstrip(b"\r\n") if is_end else rest + piece).split(b"\r")
-        if is_end or len(rest) >= MOST_CHARACTERS:
-            texts, rest = [*texts, rest[:MOST_CHARACTERS]], b""
-        for text in texts[1:] if is_too_long else texts:
-            yield number, _text(text), None
-        is_too_long = not is_end and not rest and (is_too_long or len(texts[-1]) >= MOST_CHARACTERS)
+        if is_end:
+            texts, rest = [*texts, rest], b""
+        for text in texts:
+            yield from ((number, content, None, num_known) for content, num_known in _parts(text, is_begun))
+            is_begun = False
+        if len(rest) >= MOST_CHARACTERS:
+            yield from ((number, content, None, num_known) for content, num_known in _parts(rest, is_begun))
+            is_begun, rest = True, rest[-OVERLAP:]
         number += is_end
         piece = stream.readline(MOST_CHARACTERS)
     if rest:
-        yield number, _text(rest), None
+        yield from ((number, content, None, num_known) for content, num_known in _parts(rest, is_begun))
+
+
+def _parts(text: bytes, is_begun: bool = False) -> Iterator[tuple[str, int]]:
+    """Yield the parts of a text of which each can be matched, with the number of characters that were in one before.
+
+    is_begun: the first OVERLAP bytes were.
+    """
+    for begin in range(0, max(len(text) - OVERLAP, 1), MOST_CHARACTERS - OVERLAP):
+        part = text[begin : begin + MOST_CHARACTERS]
+        yield _text(part), len(_text(part[:OVERLAP])) if begin or is_begun else 0
 
 
 def labelled_lines(stream: BinaryIO, is_divided: bool) -> Iterator[tuple[int, int | None, bytes]]:
@@ -130,7 +161,8 @@ def value_and_unit(match: re.Match) -> tuple[str | None, str | None, str]:
     group = _group(match)
     text, (begin, end) = match[group], match.span(group)
     rest = REST.match(match.string, end) if match.end() == end else None
-    before = BEFORE.search(match.string[:begin]) if match.start() == begin and text and text[0] in DIGITS else None
+    near = match.string[max(begin - MOST_OF_KEY, 0) : begin]
+    before = BEFORE.search(near) if match.start() == begin and text and text[0] in DIGITS else None
     whole = f"{before[0] if before else ''}{text}{rest[0] if rest else ''}"
     return text, match.groupdict().get("unit"), whole if before or rest else ""
 
@@ -190,15 +222,15 @@ def search_stream(
     """
     finders, place, problem = (
         {name: re.compile(pattern).finditer for name, pattern in patterns.items()},
-        (0, None),
+        (0, None, 0),
         None,
     )
     finders |= {f"{NEAR}{name}": _near_finder(finders[name], wider) for name, wider in near.items()}
 
     def texts() -> Iterator[tuple[int, str]]:
         nonlocal place
-        for text, (number, content, rank) in enumerate(lines_of_stream(stream), 1):
-            place = (text, rank)
+        for text, (number, content, rank, num_known) in enumerate(lines_of_stream(stream), 1):
+            place = (text, rank, num_known)
             yield number, content
 
     try:
@@ -206,7 +238,8 @@ def search_stream(
             for num, (name, number, match) in enumerate(find_matches(texts(), finders, once), 1):
                 if num > MOST_MATCHES:
                     raise ValueError(f"line {number}: more than {MOST_MATCHES:,} matches. Narrow the pattern of {name}")
-                emit(_match(name, number, match, *place))
+                if match.end() > place[2] or not place[2]:
+                    emit(_match(name, number, match, *place))
     except (SlowPatternError, ValueError) as error:
         problem = str(error)
     emit(Match(None, None, problem))
@@ -230,15 +263,30 @@ def _near_finder(find: Callable, patterns: list[str]) -> Callable:
     return found
 
 
-def _match(name: str, number: int, match: re.Match, text: int, rank: int | None) -> Match:
+def _match(name: str, number: int, match: re.Match, text: int, rank: int | None, num_known: int) -> Match:
     is_tagged = rank is None and (tag := TAG.match(match.string)) is not None
     rank = int(next(filter(None, tag.groups()))) if is_tagged else rank
     if name.startswith(NEAR):
         return Match(name.removeprefix(NEAR), number, None, None, match[1] or match[0], rank, is_tagged, text)
     value, unit, whole = value_and_unit(match)
+    if num_known and name.startswith("read."):
+        return Match(name, number, None, None, value or match[0], rank, is_tagged, text, is_behind=True)
     begin, end = match.span(_group(match))
-    key = zlib.crc32(f"{match.string[:begin]}\0{match.string[end:]}".encode("utf-8", "replace"))
-    return Match(name, number, value, unit, whole, rank, is_tagged, text, key)
+    others = f"{match.string[max(begin - MOST_OF_KEY, 0) : begin]}\0{match.string[end : end + MOST_OF_KEY]}"
+    key = peer = _checksum(others)
+    if rank is None and _has_word_of_rank(others.translate(ZEROS)):
+        peer = _checksum(OF_RANK.sub("", others))
+    return Match(name, number, value, unit, whole, rank, is_tagged, text, key, peer)
+
+
+def _checksum(text: str) -> int:
+    return zlib.crc32(text.encode("utf-8", "replace"))
+
+
+@lru_cache(maxsize=10_000)
+def _has_word_of_rank(text: str) -> bool:
+    """Return whether OF_RANK matches. text: with zeros for all digits, so that most are in the cache."""
+    return OF_RANK.search(text) is not None
 
 
 if __name__ == "__main__":
