@@ -20,7 +20,7 @@ from scipy.stats import norm
 sys.path.insert(0, str(ROOT / "workflow" / "scripts"))
 
 from regatta.compare.gate_rules import ALLOCATION_VARIATION
-from regatta.core import moderation
+from regatta.core import correlation, moderation
 from regatta.core.moderation import Contrasts
 from regatta.core.verdicts import Compared, compare_all
 
@@ -282,12 +282,12 @@ def hard_cases(num: int) -> list[str]:
         values = [per_pairing(setup, num, launches, ("false_campaigns", "held")) for launches in LAUNCHES]
         table.row(f"{kind}, scatter {scatter}: false campaigns", [v[:2] for v in values], [[2.5] * 2] * 3, -1)
         table.row("the same: coverage", [v[2:] for v in values], [[93] * 2] * 3)
-    kept, moderation.CORRELATION_Z = moderation.CORRELATION_Z, math.inf
+    kept, correlation.CORRELATION_Z = correlation.CORRELATION_Z, math.inf
     values = [
         per_pairing(REPORTED["autocorrelated launches"], num, launches, ("false_campaigns", "held"))
         for launches in LAUNCHES
     ]
-    moderation.CORRELATION_Z = kept
+    correlation.CORRELATION_Z = kept
     table.row("autocorrelated launches, intervals not widened: false campaigns", [v[:2] for v in values])
     table.row("the same: coverage", [v[2:] for v in values])
     for share in FALSE_CAMPAIGNS:

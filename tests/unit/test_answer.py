@@ -364,7 +364,8 @@ def test_failures_are_counted_and_what_they_share_is_named(tmp_path):
     line = lines_of(folder)["failed"]
     assert (line.values["num_failed"], line.values["num_planned"]) == (7, 2 * len(campaign["cells"]))
     assert line.values["num_of_cause"] == 6
-    assert all(word in line.text for word in ("ResNet-101", "8\N{MULTIPLICATION SIGN}4", "bound", "n3"))
+    assert all(word in line.text for word in ("ResNet-101", "8\N{MULTIPLICATION SIGN}4", "bound"))
+    assert "n3" not in line.text  # these cells failed in all launches, wherever they ran
     assert line.values["lost_hours"] == pytest.approx((6 * 1.2 * 32 + 60) / 3600)
 
 

@@ -72,13 +72,13 @@ def test_a_launch_without_its_partner_is_left_out_while_most_have_one():
 
 
 def test_all_launches_count_unpaired_where_half_of_them_have_no_partner():
-    reference = {repeat: ("a-0", 1.0 + repeat) for repeat in range(4)}
-    other = {repeat: ("a-0" if repeat < 2 else "b-0", 11.0 + repeat) for repeat in range(4)}
+    reference = {repeat: ("a-l0-a0", 1.0 + repeat) for repeat in range(4)}
+    other = {repeat: ("a-l0-a0" if repeat < 2 else "b-l0-a0", 11.0 + repeat) for repeat in range(4)}
     sides = sides_of(reference, other)
     assert not sides.is_paired
     assert (len(sides.base), len(sides.test)) == (4, 4)
     assert sides_of(reference, {}) == Compared(
-        [1.0, 2.0, 3.0, 4.0], [], False, "", (("a-0",) * 4, ()), ((0, 1, 2, 3), ())
+        [1.0, 2.0, 3.0, 4.0], [], False, "", (("a",) * 4, ()), ((0, 1, 2, 3), ()), ("a-l0-a0", "")
     )
 
 

@@ -211,7 +211,7 @@ def test_a_table_that_cannot_be_read_or_lacks_cells_is_an_error_that_says_what_t
     with wording.raises(UserError):
         read_campaign(folder)
     path.write_text(whole.replace("1.02,", "fast,", 1), encoding="utf-8")
-    with pytest.raises(UserError, match=r"measurements.csv: .*rebuild_report.py"):
+    with pytest.raises(UserError, match=r"measurements.csv: .*make report"):
         read_campaign(folder)
     (folder / "campaign.0123456789ab.json").write_text("{", encoding="utf-8")
     with pytest.raises(UserError, match="is damaged"):

@@ -177,5 +177,5 @@ def test_a_file_that_is_no_campaign_is_a_user_error(folders, tmp_path, name):
 def test_a_measurements_file_without_a_column_is_a_user_error(folders):
     path = folders / "old" / "measurements.csv"
     read_csv(path, MEASUREMENTS).drop(columns="repeat").to_csv(path, index=False)
-    with pytest.raises(UserError, match=r"measurements\.csv: .*rebuild_report\.py"):
+    with pytest.raises(UserError, match=r"measurements\.csv: .*make report"):
         read_campaign(folders / "old")

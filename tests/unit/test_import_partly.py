@@ -93,6 +93,7 @@ def test_incomplete_files_come_in_beside_those_that_cannot_be_read(tmp_path):
     words = ("import_results.py", "cut.txt", "unknown.txt", FILES / "nccl-12-columns.txt", "--campaign")
     done = run_script(*words, "strict", cwd=tmp_path)
     assert (done.returncode, "cut.txt:" in done.stderr, "--incomplete" in done.stderr) == (3, True, True)
+    assert "Nothing" not in done.stderr
     done = run_script(*words, "c", "--incomplete", cwd=tmp_path)
     assert (done.returncode, "cut.txt" in done.stderr, "unknown.txt" in done.stderr) == (3, False, True)
     assert cells(tmp_path) == 31 + 7

@@ -44,7 +44,7 @@ def test_the_previous_report_stays_if_a_process_is_killed(tmp_path, prepare, wor
     done = warm_start.script("rebuild_report.py", folder, prepare=prepare)
     assert done.returncode == 1
     assert "Traceback" not in done.stderr
-    assert all(word in done.stderr for word in ("memory", "mem_mb", "rebuild_report.py"))
+    assert all(word in done.stderr for word in ("memory", "mem_mb", "make report"))
     assert {name: (folder / name).read_bytes() for name in kept} == before
     wording.lines(done.stderr, "memory")
 

@@ -11,13 +11,13 @@ from scipy.special import gammaln
 
 from regatta.core import moderation
 from regatta.core.best_settings import best_settings
+from regatta.core.correlation import serial_correlation
 from regatta.core.moderation import (
     fit_prior,
     mean_intervals,
     median_of_others,
     moderate,
     paired_contrasts,
-    serial_correlation,
     unpaired_contrasts,
 )
 
@@ -243,6 +243,12 @@ def test_settings_of_separate_launches_are_compared_without_blocks():
     assert found.may_be_best.tolist() == [[True, False]]
 
 
+def correlation_of(residuals, batches=None):
+    """Return the correlation of successive launches, of cells of one batch or of several."""
+    batches = np.zeros(residuals.shape[-2], int) if batches is None else batches
+    return serial_correlation(((residuals, batches),))
+
+
 def dependent(correlation, shape, seed=1):
     """Return launches of (..., cells, launches) whose successive launches have this correlation."""
     logs = np.random.default_rng(seed).standard_normal(shape)
@@ -255,16 +261,17 @@ def dependent(correlation, shape, seed=1):
 def test_the_correlation_of_successive_launches_is_found_without_bias(num):
     centered = dependent(0.3, (20_000, num))
     centered -= centered.mean(-1, keepdims=True)
-    assert serial_correlation(centered).item() == pytest.approx(0.3, abs=0.06)
+    assert correlation_of(centered).item() == pytest.approx(0.3, abs=0.06)
 
 
+@pytest.mark.parametrize("batches", [1, 2, 6])
 @pytest.mark.parametrize("share", [0, 0.6, 0.9])
 @pytest.mark.parametrize("num", [3, 5, 10])
-def test_independent_launches_are_rarely_found_to_be_correlated(num, share):
+def test_independent_launches_are_rarely_found_to_be_correlated(num, share, batches):
     random = np.random.default_rng(1)
-    logs = share**0.5 * random.standard_normal((2_000, 1, num))
+    logs = share**0.5 * np.repeat(random.standard_normal((2_000, batches, num)), 30 // batches, 1)
     logs = logs + (1 - share) ** 0.5 * random.standard_normal((2_000, 30, num))
-    found = serial_correlation(logs - logs.mean(-1, keepdims=True))
+    found = correlation_of(logs - logs.mean(-1, keepdims=True), np.arange(30) * batches // 30)
     assert np.mean(found > 0) <= 0.075
 
 
@@ -285,7 +292,7 @@ def test_a_missing_launch_is_no_neighbor():
     logs = dependent(0.6, (300, 6))
     logs[::2, 2] = np.nan
     centered = logs - np.nanmean(logs, -1, keepdims=True)
-    assert serial_correlation(centered).item() == pytest.approx(0.6, abs=0.15)
+    assert correlation_of(centered).item() == pytest.approx(0.6, abs=0.15)
     assert np.isfinite(mean_intervals(logs, np.full(300, "b")).half_width).all()
 
 

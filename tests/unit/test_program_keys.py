@@ -15,6 +15,7 @@ from typed import cell_pairs
 
 from regatta.campaign import program_entries as programs
 from regatta.compare.campaigns import match_key
+from regatta.core import recorded_times
 from regatta.core.benchmarks import undeclared
 from regatta.core.errors import UserError
 from regatta.core.readers import Quantity, parse_reader, read_quantities
@@ -218,24 +219,74 @@ def test_the_plan_shows_the_command_of_a_program(folder):
         (10.0, "GB/s", 100 * 10**9),  # 10^12 B
         (250.0, "tokens/s", 4000 * 10**9),  # 10^6 tokens
         (8.0, "Gbit/s", 1000 * 10**9),
+        (2.0, "it/s", 500_000 * 10**9),  # 10^6 iterations
+        (4.0, "widgets/min", 15_000 * 10**9),  # 1,000 of any other name
+        (2.5, "s/it", 25 * 10**8),
+        (4.41, "ns/op", 4410),  # of 1,000 operations
+        (50.0, "ns/day", 1728 * 10**9 // 1000),  # 10^-12 s of simulated time
+        (0.5, "hours/ns", 1_800_000_000),
+        (31.25, "%", 3200 * 10**9),
+        (1.0, "tokens/J", 10**15),
     ],
 )
 def test_a_value_is_a_time_and_back(value, unit, nanoseconds):
-    better = "smaller" if unit in ("us", "s") else "larger"
+    better = "smaller" if unit in ("us", "s", "s/it", "ns/op", "hours/ns") else "larger"
     reader = parse_reader({"x": {"match": r"(\S+)", "unit": unit, "better": better}})
     (quantity,) = reader.quantities.values()
-    found = programs.sample_ns(read_quantities(f"{value}\n", reader).values["x"], quantity)
+    found = recorded_times.sample_ns(read_quantities(f"{value}\n", reader).values["x"], quantity)
     assert found == nanoseconds
-    assert programs.shown_value(found / 1e9, quantity) == pytest.approx(value, rel=1e-12)
+    assert recorded_times.shown_value(found / 1e9, quantity) == pytest.approx(value, rel=1e-12)
 
 
-UNRECORDABLE = [(0.0, "s"), (-1.0, "GB/s"), (1e-10, "s"), (1e30, "flop/s"), (1e12, "h"), (1e300, "s"), (1e-300, "B/s")]
+@pytest.mark.parametrize(
+    ("value", "unit", "nanoseconds"),
+    [
+        (2.345, "", 2_345_000_000),
+        (31.4, "%", 314_000_000),
+        (61.25, "GiB", round(61.25 * 2**30 * 1000)),  # a byte is 1 us
+        (350.5, "W", 350_500_000_000),
+        (1.5, "kWh", 5_400_000_000_000),  # a joule is 1 ms
+        (64.5, "B/op", 64_500),
+    ],
+)
+def test_a_value_of_which_less_is_better_is_proportional_to_a_time(value, unit, nanoseconds):
+    reader = parse_reader({"x": {"match": r"(\S+)", "unit": unit, "better": "smaller"}})
+    (quantity,) = reader.quantities.values()
+    found = recorded_times.sample_ns(read_quantities(f"{value}\n", reader).values["x"], quantity)
+    assert found == nanoseconds
+    assert recorded_times.shown_value(found / 1e9, quantity) == pytest.approx(value, rel=1e-12)
+
+
+def test_a_number_without_time_has_its_direction_in_its_name_and_others_do_not(folder):
+    names = {}
+    for unit, better in (("%", "larger"), ("%", "smaller"), ("GB", "smaller"), ("s/it", "smaller"), ("it/s", "larger")):
+        entry = {"read": {"x": RATE | {"unit": unit, "better": better}}}
+        names[unit, better] = matrix(folder, campaign(folder, entry)).cells[0].parameters["reported_quantity"]
+    assert {key: name.removeprefix("x (").removesuffix(")") for key, name in names.items()} == {
+        ("%", "larger"): "no unit, larger",
+        ("%", "smaller"): "no unit, smaller",
+        ("GB", "smaller"): "B, smaller",
+        ("s/it", "smaller"): "s/iteration",
+        ("it/s", "larger"): "iterations/s",
+    }
+
+
+UNRECORDABLE = [
+    (4.41e-9, "s"),
+    (0.0, "s"),
+    (-1.0, "GB/s"),
+    (1e-10, "s"),
+    (1e30, "flop/s"),
+    (1e12, "h"),
+    (1e300, "s"),
+    (1e-300, "B/s"),
+]
 
 
 @pytest.mark.parametrize(("value", "unit"), UNRECORDABLE)
 def test_a_value_that_cannot_be_recorded_is_refused(value, unit):
     with pytest.raises(ValueError, match="is"):
-        programs.sample_ns(value * (3600 if unit == "h" else 1), Quantity(match="x", unit=unit))
+        recorded_times.sample_ns(value * (3600 if unit == "h" else 1), Quantity(match="x", unit=unit))
 
 
 def test_a_unit_in_the_text_must_be_of_the_kind_of_the_declared_one():
@@ -263,7 +314,7 @@ ERRORS = {
     "no direction": {"read": {"rate": {"match": "x", "unit": "GB/s"}}},
     "an unknown unit": {"read": {"rate": RATE | {"unit": "parsec"}}},
     "a wrong direction": {"read": {"rate": RATE | {"better": "smaller"}}},
-    "a quantity that is no time or rate": {"read": {"power": RATE | {"unit": "W"}}},
+    "a comma that is neither": {"read": {"rate": RATE | {"comma": "point"}}},
     "a quantity without a name": {"read": {"": RATE, "b": RATE}},
     "a quantity with a line break": {"read": {"a\n": RATE}},
     "a parameter named as the quantities": {
@@ -382,10 +433,10 @@ def test_what_runs_does_not_depend_on_the_name_of_the_quantity(folder):
 def ended(folder):
     """A function that records a program that exited with 0: its last record. started: host by rank."""
 
-    def record(output: bytes, started: dict[int, str], **entry) -> dict:
-        return records(output, started, **entry)[-1]
+    def record(output: bytes, started: dict[int, str], locale: str = "", **entry) -> dict:
+        return records(output, started, locale, **entry)[-1]
 
-    def records(output: bytes, started: dict[int, str], **entry) -> list[dict]:
+    def records(output: bytes, started: dict[int, str], locale: str = "", **entry) -> list[dict]:
         cells = matrix(folder, campaign(folder, entry)).cells
         cells = [cell for cell in cells if cell.twin_key == cells[0].twin_key]
         batch, launch = folder / "results" / "batches" / "b", "b-l000-a00"
@@ -393,7 +444,8 @@ def ended(folder):
             path.mkdir(parents=True)
         (batch / "logs" / f"{launch}.log").write_bytes(output)
         for rank, host in started.items():
-            (batch / "errors" / launch / f"started-{rank}").write_text(f"{host}\n/bin/x\n")
+            lines = f"{host}\n/bin/x\n{f'locale {locale}' if locale else ''}\n"
+            (batch / "errors" / launch / f"started-{rank}").write_text(lines)
         fields = dict.fromkeys(field.name for field in dataclasses.fields(LaunchRequest))
         fields |= {"cells": [{"id": cell.id, "spec": cell.spec, "command": "x"} for cell in cells], "launch": launch}
         fields |= {"store_file": str(folder / f"{launch}.jsonl"), "error_dir": str(batch / "errors" / launch)}
@@ -419,6 +471,19 @@ def test_a_program_that_ends_is_recorded(ended):
     assert (record["status"], record["slowest_rank_samples_ns"]) == ("ok", [250 * 10**9])
     assert record["checks"] == {"output_is_valid": True}
     assert undeclared(record) == []
+
+
+LOCALES = [("C.UTF-8", None, 1210), ("POSIX", None, 1210), ("C", "decimal", 1.21), ("de_DE.UTF-8", None, None)]
+LOCALES += [("", None, None), ("", "thousands", 1210)]
+
+
+@pytest.mark.parametrize(("locale", "comma", "value"), LOCALES)
+def test_a_comma_is_of_thousands_in_the_locale_of_c_else_the_cell_fails(ended, wording, locale, comma, value):
+    read = {"rate": RATE | {"match": r"rate: ([\d.,]+)", "unit": "MB/s"} | ({"comma": comma} if comma else {})}
+    record = ended(b"rate: 1,210\nPASSED\n", TWO, locale, read=read)
+    assert record["slowest_rank_samples_ns"] == (value and [round(1e12 / (value * 1e6) * 1e9)])
+    if not value:
+        wording(record["cause"])
 
 
 OSU = b"# OSU MPI Allreduce Latency Test v7.4\n# Size  Avg Latency(us)\n4 1.50\n8 2.00\n16 2.50\n"

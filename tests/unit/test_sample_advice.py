@@ -69,7 +69,8 @@ def test_good_and_unknown_launches_are_warned_of_by_nobody():
 def test_warnings_name_the_worst_and_how_many():
     found = found_in(GOOD, UNKNOWN, ("c", 2, 100, 0.05, True, 9.0, 6), ("d", 3, 200, -0.125, True, 8.0, 40))
     drift, outliers = found["drift"], found["outlying"]
-    assert drift.values == {"num": 2, "num_known": 3, "worst": 0.125, "largest": -0.125}
+    counts = {"num_rising": 1, "num_falling": 1}
+    assert drift.values == {"num": 2, "num_known": 3, "worst": 0.125, "largest": -0.125} | counts
     assert outliers.values == {"num": 2, "num_known": 3, "worst": 0.2}
     for finding in (drift, outliers):
         assert finding.sources[0].rows == (f"{CELLS['d']}, launch 4", f"{CELLS['c']}, launch 3")

@@ -123,7 +123,8 @@ def test_unpaired_campaigns(tmp_path, monkeypatch, seed, repeats):
         sides = before.times[cell], times  # equal specs have equal ids
         repeats_of_sides = tuple(tuple(sorted(side)) for side in sides)
         seconds = [[side[r] for r in sorted(side)] for side in sides]
-        compared[cell] = Compared(*seconds, False, "train_step", repeats=repeats_of_sides)
+        batches = tuple(f"{cell.split('-')[-2]} {min(side)}" for side in sides)  # launches of one stack
+        compared[cell] = Compared(*seconds, False, "train_step", repeats=repeats_of_sides, batches=batches)
     verdicts = dict(zip(compared, judge_all([*compared.values()], MARGIN), strict=True))
     assert sorted(rows["cell"]) == sorted(verdicts)
     for row in rows.to_dict("records"):

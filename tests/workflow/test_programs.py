@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -95,6 +96,61 @@ def test_a_program_runs_to_the_report(tmp_path, campaign):
     (launch, *_) = [json.loads(line) for line in next((results / "launches").glob("*")).read_text().splitlines()]
     assert [entry["ranks"] for entry in launch["environment"]["hosts"]] == [[0, 1]]
     assert "GB/s" in (results / "report.html").read_text(encoding="utf-8")
+
+
+PRINTED = """
+import os
+
+if os.environ["RANK"] == "0":
+    print("call 0.0000081 s, mfu 31.4%, loss 2.345, peak 61.2 GiB, 2.50s/it, 41.87 ns/day, link 0.0125 GB/s, power 350.8 W")
+"""
+QUANTITIES = {  # name: pattern, unit, better, the number, its words in the headline
+    "call": (r"call (\S+)", "s", "smaller", 8.1e-6, "8.10 \N{MICRO SIGN}s"),
+    "mfu": (r"mfu ([\d.]+)", "%", "larger", 31.4, "31.4 %"),
+    "loss": (r"loss ([\d.]+)", "", "smaller", 2.345, "2.35"),
+    "peak": (r"peak ([\d.]+)", "GiB", "smaller", 61.2, "61.2 GiB"),
+    "pace": (r"(?P<value>[\d.]+)(?P<unit>s/it)", "it/s", "larger", 0.4, "0.400 it/s"),
+    "day": (r"([\d.]+) ns/day", "ns/day", "larger", 41.87, "41.9 ns/day"),
+    "link": (r"link ([\d.]+)", "GB/s", "larger", 0.0125, "12.5 MB/s"),
+    "power": (r"power ([\d.]+)", "W", "smaller", 350.8, "351 W"),
+}
+
+
+def test_numbers_of_any_unit_reach_the_report_in_it(tmp_path, campaign):
+    read = {
+        name: {"match": match, "unit": unit, "better": better} for name, (match, unit, better, *_) in QUANTITIES.items()
+    }
+    entry = {"command": ["python3", "-c", PRINTED], "files": {}, "parameters": {}, "check": {}, "read": read}
+    done = snakemake(tmp_path, write_campaign(tmp_path, campaign(entry, repeats=1)), env=REAL_REPORT)
+    assert done.returncode == 0, done.stdout + done.stderr
+    results = tmp_path / "results" / "small"
+    rows = {row["settings"]: row for row in rows_of(results / "tables" / "programs.csv")}
+    assert {name: (float(row["reported"]), row["unit"], row["better"]) for name, row in rows.items()} == {
+        name: (pytest.approx(number, rel=1e-9), unit, better)
+        for name, (_, unit, better, number, _) in QUANTITIES.items()
+    }
+    page = (results / "report.html").read_text(encoding="utf-8").replace("\N{NO-BREAK SPACE}", " ")
+    [headline] = [
+        one["lead"] for one in json.loads((results / "answer.json").read_text())["lines"] if one["id"] == "programs"
+    ]
+    for name, (*_, words) in QUANTITIES.items():
+        assert f"p0, {name}: {words} (1 launch)" in headline + re.sub("<[^>]+>", "", page), name
+
+
+def test_a_program_inherits_no_locale_and_its_commas_are_thousands_only_in_that_of_c(tmp_path, campaign, monkeypatch):
+    code = "import os; os.environ['RANK'] == '0' and print(*map(os.environ.get, ('LC_ALL', 'LANG')), 'rate: 1,210')"
+    entry = {"command": ["python3", "-c", code], "files": {}, "parameters": {}, "check": {}}
+    stacks = {"host": {"kind": "host"}, "german": {"kind": "host", "env": {"LANG": "de_DE.UTF-8"}}}
+    data = campaign(entry, repeats=1) | {"stacks": stacks}
+    (batch,) = frozen_batches(tmp_path, data)
+    for name in ("LC_ALL", "LC_NUMERIC", "LANG"):
+        monkeypatch.setenv(name, "fr_FR.UTF-8")
+    script(tmp_path, "measure.py", "--batch", str(batch), check=False)
+    records = {record["spec"]["stack"]["name"]: record for record in record_lines(batch.parents[1])}
+    assert records["host"]["slowest_rank_samples_ns"] == [round(1e12 / 1210)]
+    assert records["german"]["status"] == "failed"
+    logs = sorted(path.read_text() for path in (batch / "logs").glob("*.log"))
+    assert [text.splitlines()[-1].split()[1:3] for text in logs] == [["C.UTF-8", "None"], ["None", "de_DE.UTF-8"]]
 
 
 FAILURES = {

@@ -58,7 +58,7 @@ def main() -> None:
         print(f"{name}: already imported; nothing changed")
     for note in dict.fromkeys(outcome.notes):
         print(f"note: {note}")
-    print(f"report: python workflow/scripts/rebuild_report.py {outcome.folder}")
+    print(f"report: make report CONFIG={outcome.folder}")
     if outcome.refused:
         num = plural(len(outcome.refused), "file")
         print(f"{refused_text(outcome.refused)}\n{num} not imported; the others were.", file=sys.stderr)

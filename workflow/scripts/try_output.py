@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from regatta.campaign.load import load_campaign
-from regatta.campaign.program_entries import BENCHMARK, num_ranks, sample_ns
+from regatta.campaign.program_entries import BENCHMARK, num_ranks
 from regatta.core.benchmarks import parse_bytes
 from regatta.core.errors import USER_ERROR, UserError, nearest, run_script
 from regatta.core.matching import lines_of_stream
@@ -28,7 +28,8 @@ from regatta.core.readers import (
     read_quantities,
     read_results,
 )
-from regatta.core.text import duration, one_line, plural, three
+from regatta.core.recorded_times import sample_ns
+from regatta.core.text import duration, one_line, plural
 from regatta.core.text import shape as text_of_shape
 from regatta.core.units import find_unit
 from regatta.run.program_launches import shape_of_run
@@ -60,16 +61,18 @@ def describe(output: Path, entry: dict, reading: OutputReading) -> Iterator[str]
     for name, quantity in reader.quantities.items():
         numbers = reading.matched_lines.get(name, [])
         yield f"read.{name}: {plural(len(numbers), 'match', 'matches')} of '{quantity.pattern}'"
-        for number, text in _lines(output, numbers[:MOST_LINES]).items():
-            yield f"  line {number}: {one_line(text.strip(), MOST_TEXT)}"
+        texts = _lines(output, numbers[:MOST_LINES])
+        for number, read in zip(numbers[:MOST_LINES], reading.texts.get(name, ()), strict=False):
+            yield f"  line {number}: {one_line(texts.get(number, '').strip(), MOST_TEXT)}"
+            yield f"    {_as_read(*read, quantity)}"
         yield from [f"  and {len(numbers) - MOST_LINES} more"] if len(numbers) > MOST_LINES else []
         if name in reading.samples:
-            samples = [_shown(value, quantity) for value in reading.samples[name]]
-            ends = f"{three(min(samples))} to {three(max(samples))} {quantity.unit}"
+            samples = reading.samples[name]
+            ends = f"{_number(min(samples), quantity)} to {_converted(max(samples), quantity)}"
             dropped = f" after dropping the first {quantity.drop}" if quantity.drop else ""
             yield f"  gives {plural(len(samples), 'sample')}{dropped}: {ends}"
         elif name in reading.values:
-            yield f"  gives {_shown(reading.values[name], quantity):,.7g} {quantity.unit}; {quantity.better} is better"
+            yield f"  gives {_converted(reading.values[name], quantity)}; {quantity.better} is better"
 
 
 def describe_results(results: list[FormatResult], sizes: list[int | None]) -> Iterator[str]:
@@ -122,8 +125,18 @@ def try_format(output: Path, entry: dict, shapes: list[tuple[int, int]]) -> list
     return problems
 
 
-def _shown(value: float, quantity: Quantity) -> float:
-    return value / find_unit(quantity.unit)[1]
+def _as_read(text: str, value: float | None, quantity: Quantity) -> str:
+    """Return a number as it is printed, and in the unit of the campaign."""
+    return one_line(f"{text}: not read" if value is None else f"{text} is {_converted(value, quantity)}", MOST_TEXT)
+
+
+def _converted(value: float, quantity: Quantity) -> str:
+    return f"{_number(value, quantity)} {quantity.unit}".rstrip()
+
+
+def _number(value: float, quantity: Quantity) -> str:
+    """Return a number in the unit of the campaign with all digits that a program may print."""
+    return f"{value / find_unit(quantity.unit).factor:,.12g}"
 
 
 def _lines(output: Path, numbers: list[int]) -> dict[int, str]:

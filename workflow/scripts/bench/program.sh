@@ -1,6 +1,6 @@
 #!/bin/sh
-# Start one process of a user's program: record that it started, where, and which file it runs (path, then size in bytes
-# and time in seconds since 1970), then become the program.
+# Start one process of a user's program: record that it started, where, which file it runs (path, then size in bytes and
+# time in seconds since 1970), and in which locale it prints numbers; then become the program.
 # The driver compares these records with the planned processes. POSIX sh, so that it runs in images without Python.
 #
 #   sh program.sh STARTED FOLDER STARTS COMMAND [ARGUMENT...]
@@ -15,8 +15,9 @@ rank=${SLURM_PROCID:-${RANK:-0}}
 cd "$folder" || exit 1
 found=$(command -v "$1") || found=
 facts=$(stat -Lc '%s %Y' -- "$found" 2>/dev/null) || facts=  # POSIX has no stat; GNU and BusyBox have
+locale=${LC_ALL:-${LC_NUMERIC:-${LANG:-C}}}
 if [ "$started" != - ]; then
-    { uname -n && printf '%s\n%s\n' "$found" "$facts"; } >"$started/.$rank" &&
+    { uname -n && printf '%s\n' "$found" "$facts" "locale $locale"; } >"$started/.$rank" &&
         mv "$started/.$rank" "$started/started-$rank" || exit 1
 fi
 if [ -z "$found" ] && [ ! -e "$1" ]; then

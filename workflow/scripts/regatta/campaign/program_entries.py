@@ -17,6 +17,7 @@ from regatta.campaign.yaml_file import FileError, YamlFile, schema_errors
 from regatta.core.benchmarks import parse_bytes
 from regatta.core.errors import UserError, nearest
 from regatta.core.readers import Quantity, parse_reader
+from regatta.core.recorded_times import kind_of
 from regatta.core.schemas import place, show
 from regatta.core.units import find_unit
 from regatta.launchers import BY_HAND
@@ -31,13 +32,8 @@ BUILT_IN = ("nodes", "gpus_per_node", "world_size", "output")  # known when a la
 OF_LAUNCH = ("first_host", "port")  # other in each launch: in command and env, not in files; no reserved names
 STARTER = 2  # version of how a program is started that starts its ranks itself, or several on a node
 MOST_CHARACTERS = 20_000  # of a file: its text is in each record
-# The samples of a rate are the times of this much work, so that statistics of times apply. It depends on the unit
-# alone: the times of two cells are comparable. Nanoseconds then resolve rates up to 10^18 flop/s to 0.1 %.
-WORK = {"flop/s": 1e12, "B/s": 1e12}
-COUNTED_WORK = 1e6
 OUTPUT = "output"  # file in the folder of a launch, if the command or a file names it
 READING = "measure"  # phase of a record whose program has exited with 0, if its output gives no number
-NANOSECONDS, MOST_NS = 1e9, 10**18
 # Parameters of the cells that a launch measures together: `sizes` of an import format, several quantities of `read`.
 SIZE, QUANTITY = "size", "quantity"
 
@@ -170,16 +166,13 @@ def _reader_errors(file: YamlFile, where: tuple, entry: dict) -> Iterator[FileEr
 
 
 def check_quantity(item: tuple[str, Quantity]) -> None:
-    """Raise UserError unless a quantity is a time, of which less is better, or a rate, of which more is better."""
+    """Raise UserError if less is better of a rate, or more of a time. Of any other number, either may be better."""
     name, quantity = item
-    unit = find_unit(quantity.unit)[0]
-    wanted = "smaller" if unit == "s" else "larger" if unit.endswith("/s") else None
+    unit = find_unit(quantity.unit)
     if quantity.better not in ("smaller", "larger"):  # an error of the schema
         return
-    if wanted is None:
-        raise UserError(f"read.{name}.unit: {quantity.unit!r} is not a unit of time or rate. Use one such as s or GB/s")
-    if quantity.better != wanted:
-        kind = "time" if unit == "s" else "rate"
+    if (unit.is_time and quantity.better != "smaller") or (unit.is_rate and quantity.better != "larger"):
+        kind, wanted = ("time", "smaller") if unit.is_time else ("rate", "larger")
         raise UserError(f"read.{name}.better: {quantity.better} contradicts {quantity.unit}, a {kind}. Use {wanted}")
 
 
@@ -228,7 +221,7 @@ def _points(file: YamlFile, index: int, entry: dict) -> Iterator[tuple[dict, dic
             "check": entry.get("check", {}),
         }
         program |= {} if program["ranks"] == "gpu" else {"starter": STARTER}  # absent otherwise: earlier ids stay valid
-        reported = f"{name} ({find_unit(quantity.unit)[0]})"
+        reported = f"{name} ({kind_of(quantity)})"
         yield {"program": entry["name"], "settings": settings or None, "reported_quantity": reported}, program
 
 
@@ -359,26 +352,3 @@ def what_runs(spec: dict) -> dict:
     program["parameters"] = run_parameters(spec)
     spec = {key: value for key, value in spec.items() if key != "executables"}
     return spec | {"program": program, "parameters": spec["parameters"]["program"]}
-
-
-def work_of(quantity: Quantity) -> float | None:
-    """Return the work whose time is a sample of a rate, in SI units; None for a time."""
-    unit = find_unit(quantity.unit)[0]
-    return None if unit == "s" else WORK.get(unit, COUNTED_WORK)
-
-
-def sample_ns(value: float, quantity: Quantity) -> int:
-    """Return a number of an output, in SI units, as nanoseconds. Raises ValueError outside of 1 ns to 30 years."""
-    if not value > 0:
-        raise ValueError(f"{value:g} is not above 0")
-    work = work_of(quantity)
-    nanoseconds = NANOSECONDS * (value if work is None else work / value)  # may be infinite, which cannot be rounded
-    if not 0.5 < nanoseconds < MOST_NS:
-        raise ValueError(f"{value:g} is outside of what can be recorded; check the unit")
-    return round(nanoseconds)
-
-
-def shown_value(seconds: float, quantity: Quantity) -> float:
-    """Return a recorded time as the value in the unit of the campaign."""
-    work, factor = work_of(quantity), find_unit(quantity.unit)[1]
-    return (seconds if work is None else work / seconds) / factor

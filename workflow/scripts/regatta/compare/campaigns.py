@@ -114,7 +114,7 @@ def read_campaign(folder: Path) -> CampaignResults:
         present = file.readline().rstrip("\n").split(",")
     names = dict.fromkeys([*NEEDED, *(name for name in USED_IF_PRESENT if name in present)])
     table = read_csv(measurements, {name: MEASUREMENTS[name] for name in names})
-    advice = f"Rebuild it from the store: python workflow/scripts/rebuild_report.py {folder}"
+    advice = f"Rebuild it from the store: make report CONFIG={folder}"
     for name in {"p50_s", *PRIMARY_TIMES} & set(table):
         is_time = table[name].fillna(1.0).between(0, sys.float_info.max, inclusive="right")
         for row in table[(table["status"] == "ok") & ~is_time].itertuples():

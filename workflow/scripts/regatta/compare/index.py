@@ -155,7 +155,7 @@ def neighbors(results: Path, trend: Trend) -> list[Neighbors | None]:
         page = address(COMPARISONS, file) if os.path.isfile(results / COMPARISONS / file) else None
         words = [os.path.join(".", path) if str(path).startswith("-") else str(path) for path in (base, test)]
         words += ["--html", str(results / COMPARISONS / file)]
-        command = f"python workflow/scripts/compare.py {shlex.join(words)}"
+        command = f".venv/bin/python3 workflow/scripts/compare.py {shlex.join(words)}"
         # A name with a line break or a control character cannot be copied from a page.
         command = command if one_line(command, len(command)) == command else None
         found.append(Neighbors(*(one_line(path.name, MOST_NAME) for path in (base, test)), page, command))

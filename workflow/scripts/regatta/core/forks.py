@@ -28,7 +28,7 @@ def pool_with(data: object, num_processes: int, work: str) -> Iterator[ProcessPo
         raise ProcessKilled(
             f"A process that {work} was killed, most likely because memory ran out. Files that it would replace are"
             " unchanged, and all measurements are kept. Allow more memory (mem_mb or --mem of the job in which this"
-            " runs), then run the same command again, or: python workflow/scripts/rebuild_report.py results/<name>"
+            " runs), then run the same command again, or: make report CONFIG=results/<name>"
         ) from None
     finally:
         pool.shutdown(cancel_futures=True)

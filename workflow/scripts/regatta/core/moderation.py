@@ -1,15 +1,17 @@
 """Moderated variances: the variance of a cell with few launches, stabilized by the variances of all cells.
 
 Data are logarithms of times, arrays of (..., cells, launches) with NaN where a launch is missing; a column is one
-launch or repeat. Leading axes are independent campaigns. Definitions: docs/metrics.md. Error rates and rejected
-alternatives: docs/decisions/0007-intervals-and-verdicts.md. Sources: Smyth 2004, doi:10.2202/1544-6115.1027; Welch
+launch or repeat. Leading axes are independent campaigns. batches, (cells,): cells with the same value share their
+launches; by default all do. Definitions: docs/metrics.md. Error rates and rejected alternatives:
+docs/decisions/0007-intervals-and-verdicts.md. Sources: Smyth 2004, doi:10.2202/1544-6115.1027; Welch
 1947, doi:10.1093/biomet/34.1-2.28; Benjamini and Hochberg 1995, doi:10.1111/j.2517-6161.1995.tb02031.x.
 """
 
-import functools
 from dataclasses import dataclass, replace
 
 import numpy as np
+
+from regatta.core.correlation import CORRELATIONS, LONGEST, Array, Sides, inflation, serial_correlation, serial_factors
 
 CONFIDENCE = 0.95
 MIN_LAUNCHES = 3  # per side, for an interval and for a test
@@ -27,12 +29,7 @@ SLOPE_SD = 0.5  # of d log variance / d log time; 10 % at 20 us and 1 % at 300 m
 LEAST_VARIANCE = 1e-18  # a relative variation of 1e-9 is below the resolution of any clock
 MAX_STEPS, TOLERANCE = 200, 1e-8
 
-CORRELATION_Z = 1.645  # threshold for correlated successive launches: one-sided p < 0.05
-LONGEST = 30  # launches in a sequence; longer ones are treated as this long, which changes little
-CORRELATIONS = np.arange(0, 0.91, 0.01)  # grid of estimates
-TYPICAL = 30  # index of 0.3, the standard deviation of the normal prior of the correlation
-
-Array = np.ndarray
+BatchesOfSides = tuple[Array | None, Array | None]
 
 
 @dataclass(frozen=True)
@@ -136,15 +133,15 @@ def moderate(
     freedom: Array,
     level: Array,
     groups: Array,
-    residuals: Array | None = None,
+    sides: Sides = (),
     independent: Array | None = None,
 ) -> tuple[Array, Array]:
     """Return moderated variances and their degrees of freedom, (..., cells).
 
     groups: (cells,), the benchmark of each; those with MIN_CELLS_PRIOR cells of known variance have a prior each.
-    residuals: of the launches. Cells of one launch share its ups and downs, so the prior is worth at most
-    sum(d) / (1 + (G - 1) r) degrees of freedom, with r the mean correlation between the G cells. independent: the
-    degrees of freedom that count in this sum, if fewer; the prior is then cautious.
+    sides: residuals of the launches, with batches. Cells of one launch share its ups and downs, so the prior is worth
+    at most sum(d) / (1 + (G - 1) r) degrees of freedom, with r the mean correlation between the G cells, 0 between
+    batches. independent: the degrees of freedom that count in this sum, if fewer; the prior is then cautious.
     """
     is_cautious, independent = independent is not None, freedom if independent is None else independent
     is_known = np.any(freedom > 0, tuple(range(freedom.ndim - 1)))
@@ -158,21 +155,11 @@ def moderate(
         total = d0[..., None] + d
         found[..., at] = moderated = np.maximum((d0[..., None] * s0 + d * variance[..., at]) / total, LEAST_VARIANCE)
         most = independent[..., at].sum(-1)
-        if residuals is not None:
-            most = most / _inflation(residuals[..., at, :] / np.sqrt(moderated)[..., None])
+        if sides:
+            scale = np.sqrt(moderated)[..., None]
+            most = most / inflation([(residuals[..., at, :] / scale, batches[at]) for residuals, batches in sides])
         found_freedom[..., at] = np.maximum(np.minimum(total, most[..., None]), d)
     return found, found_freedom
-
-
-def _inflation(residuals: Array) -> Array:
-    """Return 1 + (G - 1) r, at least 1: the variance of the sum of residuals over cells, over that without r.
-
-    r of two pairs rests on a single difference, and its square root is taken: otherwise 6 % of unchanged campaigns of
-    which r is 0.9 had a finding (decision 7).
-    """
-    alone = np.nansum(residuals**2, (-1, -2))
-    found = np.maximum(np.sum(np.nansum(residuals, -2) ** 2, -1) / np.where(alone > 0, alone, 1), 1)
-    return found if residuals.shape[-1] > 2 else 1 + np.sqrt((found - 1) * (residuals.shape[-2] - 1))
 
 
 def launch_statistics(logs: Array) -> tuple[Array, Array, Array, Array]:
@@ -181,58 +168,6 @@ def launch_statistics(logs: Array) -> tuple[Array, Array, Array, Array]:
     mean = np.nansum(logs, -1) / np.where(num > 0, num, np.nan)
     residuals = logs - mean[..., None]
     return num, mean, np.nansum(residuals**2, -1) / np.maximum(num - 1, 1), residuals
-
-
-def serial_correlation(*sides: Array) -> Array:
-    """Return the correlation of successive launches, pooled over cells, (..., 1); 0 unless it is significant.
-
-    sides: residuals of (..., cells, launches), for each side of a comparison. For n launches in random order, the lag-1
-    correlation is -1/n on average, for any distribution; the sum over cells of the excess is tested. Cells of a launch
-    count as correlated. The result is the first-order autoregression with this excess, shrunk by a normal prior.
-    """
-    excess, square, counts = 0, 0, []
-    for residuals in sides:
-        num = np.isfinite(residuals).sum(-1)
-        length = np.sqrt(np.nansum(residuals**2, -1))
-        is_known = (num >= MIN_LAUNCHES) & (length > 0)
-        unit = np.where(is_known[..., None], residuals / np.where(is_known, length, 1)[..., None], np.nan)
-        products = unit[..., 1:] * unit[..., :-1]
-        random = np.isfinite(products).sum(-1) / np.maximum(num * (num - 1), 1)
-        of_cells = num * (np.nansum(products, -1) + random)
-        num_cells = np.maximum(is_known.sum(-1), 2)
-        shared = (_inflation(unit) - 1) / (num_cells - 1)  # correlation of cells
-        excess, square = excess + of_cells.sum(-1), square + np.sum(of_cells**2, -1) * (1 + (num_cells - 1) * shared**2)
-        counts += [(count, np.sum((num == count) & is_known, -1)) for count in np.unique(num[is_known])]
-    is_significant = excess > CORRELATION_Z * np.sqrt(square)
-    if not is_significant.any():
-        return np.zeros((*is_significant.shape, 1))
-    expected = np.zeros(len(CORRELATIONS))
-    for count, num_such in counts:
-        gained = _serial(min(int(count), LONGEST))[0]
-        expected = expected + (count * num_such)[..., None] * (gained - gained[0])
-    error = np.sqrt(square) / np.maximum(expected[..., TYPICAL], 1e-300)
-    place = np.sum(expected <= (excess / (1 + error**2))[..., None], -1) - 1
-    return np.where(is_significant, CORRELATIONS[np.maximum(place, 0)], 0)[..., None]
-
-
-@functools.cache
-def _serial(num: int) -> Array:
-    """Return three values for each of CORRELATIONS between num successive launches, (3, correlations).
-
-    They are the expected lag-1 correlation about the mean, the factor by which s^2/n underestimates the variance of the
-    mean, and the degrees of freedom of s^2. The expectation is that of a ratio of quadratic forms of normal variables,
-    by integration over exp(x) times s^2.
-    """
-    lags, x = np.abs(np.subtract.outer(np.arange(num), np.arange(num))), np.linspace(-20, 20, 401)
-    center, full = np.eye(num) - 1 / num, CORRELATIONS[:, None, None] ** lags
-    of_launches, axes = np.linalg.eigh(center @ full @ center)
-    of_launches, axes = of_launches[:, 1:], axes[..., 1:]  # without the mean
-    scaled = np.log1p(np.exp(x) * of_launches[..., None])
-    weights = np.sum(axes[:, 1:] * axes[:, :-1], 1) * of_launches
-    products = np.sum(weights[..., None] * np.exp(x - scaled - scaled.sum(1, keepdims=True) / 2), (1, 2)) / 2
-    total = of_launches.sum(-1)
-    factor = full.mean((1, 2)) * num * (num - 1) / total
-    return np.array([products * (x[1] - x[0]), factor, total**2 / np.sum(of_launches**2, -1)])
 
 
 def _widened(num: Array, variance: Array, correlation: Array) -> tuple[Array, Array, Array]:
@@ -245,7 +180,7 @@ def _widened(num: Array, variance: Array, correlation: Array) -> tuple[Array, Ar
     for count in np.unique(num[(num > 1) & (place > 0)]):
         at = (num == count) & (place > 0)
         known = min(int(count), LONGEST)
-        factor[at], share = _serial(known)[1:, place[at]]
+        factor[at], share = serial_factors(known)[1:, place[at]]
         freedom[at] = share * (count - 1) / (known - 1)
     return variance * factor, freedom, factor
 
@@ -263,56 +198,70 @@ def excess_kurtosis(logs: Array) -> Array:
     return np.maximum(excess / np.maximum(weight, 1), 0)[..., None]
 
 
-def mean_intervals(values: Array, groups: Array, is_log: bool = True) -> Contrasts:
+def mean_intervals(values: Array, groups: Array, is_log: bool = True, batches: Array | None = None) -> Contrasts:
     """Return the means of cells: the contrast of each with 0. is_log: false if values are not log times.
 
     The variance of s^2 grows with the kurtosis of launches, so s^2 counts with fewer degrees of freedom. Contrasts of
     two cells do not need this: what makes one mean err cancels in them.
     """
-    return paired_contrasts(values, values if is_log else 0 * values, groups, excess_kurtosis(values))
+    return paired_contrasts(values, values if is_log else 0 * values, groups, excess_kurtosis(values), batches)
 
 
-def paired_contrasts(differences: Array, levels: Array, groups: Array, kurtosis: Array | float = 0.0) -> Contrasts:
+def paired_contrasts(
+    differences: Array, levels: Array, groups: Array, kurtosis: Array | float = 0.0, batches: Array | None = None
+) -> Contrasts:
     """Return the contrasts of paired launches. levels: log times of the same shape, for the trend of the prior."""
     num, mean, variance, residuals = launch_statistics(differences)
-    level, correlation = np.nan_to_num(launch_statistics(levels)[1]), serial_correlation(residuals)
+    sides = ((residuals, _numbers(batches, groups)),)
+    level, correlation = np.nan_to_num(launch_statistics(levels)[1]), serial_correlation(sides)
     variance, freedom, factor = _widened(num, variance, correlation)
     freedom = freedom / (1 + kurtosis * freedom / (2 * np.maximum(num, 1)))
-    found = moderate(variance, freedom, level, groups, residuals)
+    found = moderate(variance, freedom, level, groups, sides)
     return Contrasts(mean, *found, num, np.inf, correlation, np.sqrt(factor))
 
 
-def unpaired_contrasts(base: Array, test: Array, groups: Array) -> Contrasts:
-    """Return the contrasts of unpaired launches.
+def _numbers(batches: Array | None, groups: Array) -> Array:
+    """Return the batches of cells as numbers from 0."""
+    return np.unique(np.zeros(len(groups)) if batches is None else batches, return_inverse=True)[1]
+
+
+def unpaired_contrasts(base: Array, test: Array, groups: Array, batches: BatchesOfSides = (None, None)) -> Contrasts:
+    """Return the contrasts of unpaired launches. batches: of base and test.
 
     Their variance has Welch's degrees of freedom, computed with moderated variances of both sides. Each side has a
     separate prior, because one stack may vary more. The variance of the contrast is then moderated as well.
     """
     nums, means, variances, residuals = zip(*map(launch_statistics, (base, test)), strict=True)
-    level, correlation = np.nan_to_num(sum(means) / 2), serial_correlation(*residuals)
+    batches = [_numbers(of_side, groups) for of_side in batches]
+    level = np.nan_to_num(sum(means) / 2)
+    correlation = serial_correlation(tuple(zip(residuals, batches, strict=True)))
     widened, freedoms, _ = _widened(np.array(nums), np.array(variances), correlation)
     moderated = [moderate(*side, level, groups)[0] for side in zip(widened, freedoms, strict=True)]
     counts, is_known = np.maximum(nums, 1), freedoms.min(0) > 0
     parts = moderated / counts
     welch = np.where(is_known, parts.sum(0) ** 2 / np.sum(parts**2 / np.maximum(freedoms, 1e-3), 0), 0.0)
     alone, error = (np.sum(np.maximum(of_launches, 1e-300) / counts, 0) for of_launches in (variances, widened))
-    residuals = np.where(is_known[..., None], np.concatenate(residuals, -1), np.nan)
-    found = moderate(error / np.sum(1 / counts, 0), welch, level, groups, residuals)
+    residuals = (np.where(is_known[..., None], of_side, np.nan) for of_side in residuals)
+    sides = tuple(zip(residuals, batches, strict=True))
+    found = moderate(error / np.sum(1 / counts, 0), welch, level, groups, sides)
     return Contrasts(means[1] - means[0], *found, *nums, correlation, np.sqrt(error / alone))
 
 
-def allocation_contrasts(base: Array, test: Array, groups: Array, launches: tuple[Array, Array]) -> Contrasts:
+def allocation_contrasts(
+    base: Array, test: Array, groups: Array, launches: tuple[Array, Array], batches: BatchesOfSides = (None, None)
+) -> Contrasts:
     """Return the contrasts of mean log times of allocations, (..., cells, allocations), with a common variance.
 
     One side may have a single allocation, if the other has several. The cells of one side may vary more, or have fewer
     launches in an allocation, so the interval is at least that of `launches`: log times of base and test.
     """
     nums, means, _, residuals = zip(*map(launch_statistics, (base, test)), strict=True)
-    residuals, freedom = np.concatenate(residuals, -1), sum(np.maximum(num - 1.0, 0) for num in nums)
-    variance = np.nansum(residuals**2, -1) / np.maximum(freedom, 1)
-    found = moderate(variance, freedom, np.nan_to_num(sum(means) / 2), groups, residuals)
+    freedom = sum(np.maximum(num - 1.0, 0) for num in nums)
+    variance = sum(np.nansum(of_side**2, -1) for of_side in residuals) / np.maximum(freedom, 1)
+    sides = tuple((of_side, _numbers(of, groups)) for of_side, of in zip(residuals, batches, strict=True))
+    found = moderate(variance, freedom, np.nan_to_num(sum(means) / 2), groups, sides)
     contrasts = Contrasts(means[1] - means[0], *found, *nums, least=1)
-    alone = unpaired_contrasts(*launches, groups)
+    alone = unpaired_contrasts(*launches, groups, batches)
     is_wider = alone.half_width > contrasts.half_width
     variance = np.where(is_wider, alone.squared_error() / sum(1 / num for num in nums), contrasts.variance)
     return replace(contrasts, variance=variance, freedom=np.where(is_wider, alone.freedom, contrasts.freedom))

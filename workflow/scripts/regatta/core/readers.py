@@ -14,16 +14,18 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from pathlib import Path
 
 from regatta.core import matching
 from regatta.core.errors import UserError
-from regatta.core.matching import MOST_CHARACTERS, Match
+from regatta.core.matching import MOST_CHARACTERS, SIMILAR, Match
+from regatta.core.printed_numbers import parse_duration, parse_scaled
 from regatta.core.samples import doubts, printing_ranks, wider_patterns
 from regatta.core.text import one_line, plural, quoted
 from regatta.core.text import size as text_of_size
-from regatta.core.units import convert, find_unit, parse_scaled
+from regatta.core.units import find_unit, scaled
 
 # Version of this reader, in each record: 2 since lines are known by rank. A later one reads kept outputs again.
 READER = 2
@@ -31,6 +33,7 @@ LEAST_SECONDS, BYTES_PER_SECOND = 2, 2_000_000  # CPU time of each pattern; one 
 MOST_PROBLEMS = 5  # of one quantity
 MOST_PATTERN = 1000  # characters
 MOST_NAMES = 8  # of results, in a message
+REMEDY = "Fix the pattern or the program"
 READ_OUTPUT = Path(__file__).resolve().parents[2] / "read_output.py"
 
 
@@ -40,7 +43,8 @@ class Quantity:
 
     The number is the group `value`, else the first group, else the whole match; it may end with a suffix, such as
     11.9k. A group `unit` is the unit in the text itself. drop: first samples that are warm-up. expected: number of
-    samples, with these; 0 if it is unknown. better: `smaller` or `larger`.
+    samples, with these; 0 if it is unknown. better: `smaller` or `larger`. comma: whether it separates `thousands` or
+    is `decimal`; empty if the number must say so.
     """
 
     match: str = ""
@@ -49,6 +53,7 @@ class Quantity:
     better: str = "smaller"
     drop: int = 0
     expected: int = 0
+    comma: str = ""
 
     @property
     def pattern(self) -> str:
@@ -74,7 +79,8 @@ class OutputReading:
     """What was read from an output: numbers in SI units, samples without those dropped, and the lines of the matches.
 
     problems: why a quantity is missing or the output is not valid, each with its line and what to do; empty if all was
-    read. A quantity with a problem has no value. is_cut: the search ended early, so that nothing was read.
+    read. A quantity with a problem has no value. is_cut: the search ended early, so that nothing was read. texts: each
+    number of a quantity with its unit as the output has them, and its value in SI units, None if it is no number.
     """
 
     values: dict[str, float] = field(default_factory=dict)
@@ -82,6 +88,7 @@ class OutputReading:
     problems: tuple[str, ...] = ()
     matched_lines: dict[str, list[int]] = field(default_factory=dict)
     is_cut: bool = False
+    texts: dict[str, list[tuple[str, float | None]]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -135,16 +142,19 @@ def _check_pattern(key: str, pattern: str) -> None:
         raise UserError(f"{key}: invalid pattern '{pattern}' ({error}). Use the syntax of Python's re.") from None
 
 
-def read_quantities(output: str | Path, reader: Reader, num_ranks: Collection[int] = ()) -> OutputReading:
+def read_quantities(
+    output: str | Path, reader: Reader, num_ranks: Collection[int] = (), comma: str = ""
+) -> OutputReading:
     """Return what the patterns of a reader find in an output, given as text or as the path of a file of any size.
 
-    num_ranks: numbers of ranks that the output may state.
+    num_ranks: numbers of ranks that the output may state. comma: what it separates in this output, for quantities that
+    do not say so.
     """
     patterns = {f"read.{name}": quantity.pattern for name, quantity in reader.quantities.items()}
     of_check = {name: getattr(reader, name) for name in ("match", "reject", "ranks")}
     patterns |= {f"check.{name}": pattern for name, pattern in of_check.items() if pattern}
-    values, samples, problems, lines = {}, {}, [], {}
-    found: dict[str, list[Match]] = {name: [] for name in patterns}
+    values, samples, problems, lines, texts = {}, {}, [], {}, {}
+    found: dict[str, list[Match]] = {name: [] for word in ("", SIMILAR) for name in (word + key for key in patterns)}
     near = {f"read.{name}": wider_patterns(quantity.pattern) for name, quantity in reader.quantities.items()}
     for match in _search(output, patterns, near):
         if match.name is not None:
@@ -154,8 +164,9 @@ def read_quantities(output: str | Path, reader: Reader, num_ranks: Collection[in
     for name, quantity in reader.quantities.items():
         matches = found[f"read.{name}"]
         lines[name] = [match.line for match in matches if match.value is not None or not match.whole]
+        quantity, texts[name] = replace(quantity, comma=quantity.comma or comma), []
         try:
-            numbers = _numbers(name, quantity, matches)
+            numbers = _numbers(name, quantity, matches, found[f"{SIMILAR}read.{name}"], texts[name])
         except ValueError as error:
             problems += error.args
             continue
@@ -169,7 +180,7 @@ def read_quantities(output: str | Path, reader: Reader, num_ranks: Collection[in
         text = f"line {rejected[0].line}: check.reject matches {quoted(rejected[0].value)}. The run is invalid"
         problems.append(text)
     problems += _ranks_problem(reader.ranks, found["check.ranks"], num_ranks) if reader.ranks else []
-    return OutputReading(values, samples, tuple(problems), lines)
+    return OutputReading(values, samples, tuple(problems), lines, texts=texts)
 
 
 def _ranks_problem(pattern: str, matches: list[Match], num_ranks: Collection[int]) -> list[str]:
@@ -186,24 +197,26 @@ def _ranks_problem(pattern: str, matches: list[Match], num_ranks: Collection[int
     return []
 
 
-def _numbers(name: str, quantity: Quantity, matches: list[Match]) -> list[float]:
-    """Return the numbers of a quantity in SI units. Raises ValueError with one problem for each argument."""
+def _numbers(name: str, quantity: Quantity, matches: list[Match], similar: list[Match], texts: list) -> list[float]:
+    """Return the numbers of a quantity in SI units. Raises ValueError with one problem for each argument.
+
+    similar: lines that match but for their unit. texts: gets each number as it is printed, and its value.
+    """
     numbers, problems = [], []
     for match in matches:
         if match.value is None and match.whole:  # a number that the pattern does not match
             continue
-        text, whole = match.value or "", match.whole
+        number, text = None, match.value or ""
         try:
-            number = parse_scaled(text.strip())
-            if whole:
-                rest = whole.removeprefix(text)
-                raise ValueError(f"cut from {quoted(whole)}. Capture all of it, {_whole_number(rest)}")
-            found = quantity.unit if match.unit is None else match.unit.strip()
-            if quantity.unit and find_unit(found)[0] != find_unit(quantity.unit)[0]:
-                raise ValueError(f"its unit {quoted(found)} is not of the kind of {quantity.unit}")
-            numbers.append(convert(number, found))
-        except (ValueError, UserError) as error:
-            problems.append(f"line {match.line}: {name} is {quoted(text)}: {error}. Fix the pattern or the program")
+            number = _number(quantity, match)
+            numbers.append(number)
+        except UserError as error:
+            problems.append(f"line {match.line}: {name} is {quoted(text)}: {str(error).rstrip('.')}. {REMEDY}")
+        except ValueError as error:
+            reason, remedy = (*error.args, REMEDY)[:2]
+            problems.append(f"line {match.line}: {name} is {quoted(text)}: {reason}. {remedy}")
+        texts.append((f"{text} {match.unit}" if match.unit else text, number))
+    problems += [problem for match in similar if (problem := _other_unit(name, quantity, match))]
     if problems:
         raise ValueError(*problems[:MOST_PROBLEMS])
     is_complete = quantity.expected and len(numbers) == quantity.expected
@@ -235,10 +248,70 @@ def _numbers(name: str, quantity: Quantity, matches: list[Match]) -> list[float]
     return numbers
 
 
-def _whole_number(rest: str) -> str:
-    """Return how to capture a number with what a group cuts from it, for a message."""
+def _number(quantity: Quantity, match: Match) -> float:
+    """Return a number of a quantity in SI units. Raises ValueError with a reason, and perhaps what to do."""
+    text, unit, whole, behind = (match.value or "").strip(), match.unit, match.whole, match.behind
+    wanted = find_unit(quantity.unit)
+    seconds = parse_duration(text, quantity.comma) if wanted.powers == {"s": 1} else None
+    number = parse_scaled(text, quantity.comma) if seconds is None else seconds
+    if whole:
+        raise ValueError(f"cut from {quoted(whole)}", f"Capture all of it, {_how_to_capture(text, whole)}")
+    if seconds is not None:
+        return seconds
+    if unit is None:
+        if _contradicts(behind, quantity.unit):
+            reason = f"its unit in the output is {quoted(behind)}, and in the campaign {quantity.unit or 'empty'}"
+            raise ValueError(reason, "Correct `unit`, or capture the unit as a group named unit")
+        return scaled(number, wanted.factor)
+    found = find_unit(unit, kind=wanted.si)
+    if found.powers == wanted.powers:
+        return scaled(number, found.factor)
+    if not found.is_inverse_of(wanted):
+        raise ValueError(f"its unit {quoted(unit)} is not of the kind of {quantity.unit or 'a dimensionless number'}")
+    if number == 0:
+        raise ValueError(f"0 {unit} has no inverse")
+    return 1 / scaled(number, found.factor)
+
+
+@lru_cache(maxsize=1000)
+def _contradicts(behind: str, declared: str) -> bool:
+    """Return whether the word behind a number is a unit that converts it by another factor than the declared one.
+
+    Not if it is decimal and the declared one binary: many programs mean MiB by MB. Nor if it may be another word.
+    """
+    if behind in ("", "min", "d", "h", "x", "J", "W"):  # also minimum and others
+        return False
+    try:
+        found, wanted = find_unit(behind), find_unit(declared)
+    except UserError:
+        return False
+    if found.powers != wanted.powers or found.factor == wanted.factor:
+        return False
+    return not ("i" in declared[:2] and 0.8 < found.factor / wanted.factor < 1)
+
+
+def _other_unit(name: str, quantity: Quantity, match: Match) -> str:
+    """Return the problem of a line that a pattern leaves out because of its unit; empty if it is no such unit."""
+    try:
+        found, matched = find_unit(match.unit), find_unit(match.behind)
+    except UserError:
+        return ""
+    if found.powers != matched.powers and not found.is_inverse_of(matched):
+        return ""
+    left_out = f"line {match.line}: {name} has the unit {quoted(match.unit)} here, and the pattern '{quantity.pattern}'"
+    remedy = r"Capture the unit as a group named unit: (?P<value>[\d.]+) ?(?P<unit>\S+)"
+    return f"{left_out} matches only {quoted(match.behind)}. {remedy}"
+
+
+def _how_to_capture(text: str, whole: str) -> str:
+    """Return how to capture a number of which a group is a part, for a message."""
+    before, _, rest = whole.partition(text)
     if rest.startswith(tuple("kKMGT")):
         return r"as ([\d.]+[kMG]?) does, or match the suffix behind the group to ignore it"
+    if re.search(r"\d:|\d[dhm]", before + text + rest):
+        return r"as (\S+) does: 1:02:03 and 2m5.25s are read as times"
+    if re.search(r"\d[,'’_\s]|[,'’_\s]\d", whole):
+        return r"as ([\d.,'’_]+) does; or match the sign outside of the group, if it separates two numbers"
     return r"as ([\d.,eE+-]+) does, or its unit as a group named unit"
 
 

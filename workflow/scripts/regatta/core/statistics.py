@@ -7,12 +7,13 @@ docs/decisions/0007-intervals-and-verdicts.md.
 
 import functools
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
 
 from regatta.core.moderation import CONFIDENCE, MIN_LAUNCHES, mean_intervals
-from regatta.core.text import with_ends
+from regatta.core.text import is_unknown, with_ends
 
 PERCENTILES = {"p75_s": 0.75, "p90_s": 0.90, "p95_s": 0.95, "p99_s": 0.99}
 
@@ -121,18 +122,40 @@ def median_interval(samples: np.ndarray) -> tuple[float, float] | None:
     return (float(ordered[low - 1]), float(ordered[high - 1])) if low >= 1 and high <= m else None
 
 
-def over_launches(cells: list[dict[int, float]], groups: list[str], is_log: bool = True) -> list[Estimate]:
+def over_launches(
+    cells: list[dict[int, float]], groups: list[str], is_log: bool = True, batches: list[str] | None = None
+) -> list[Estimate]:
     """Return the mean over launches of each cell with its interval, moderated by the variances of all cells.
 
-    cells: launch (repeat) -> time above 0. groups: the benchmark of each. The mean is geometric, its interval the 95 %
-    moderated t interval (regatta.core.moderation). is_log: false for values that may be 0 or negative; their mean is
-    arithmetic, and all cells must have a common scale.
+    cells: launch (repeat) -> time above 0. groups: the benchmark of each. batches: of `batch_of`. The mean is
+    geometric, its interval the 95 % moderated t interval (regatta.core.moderation). is_log: false for values that may
+    be 0 or negative; their mean is arithmetic, and all cells must have a common scale.
     """
     table = launch_table(cells)
-    found = mean_intervals(np.log(table) if is_log else table, np.array(groups), is_log)
+    found = mean_intervals(np.log(table) if is_log else table, np.array(groups), is_log, batches)
     ends = np.transpose([found.shift, found.shift - found.half_width, found.shift + found.half_width])
     ends = (np.exp(ends) if is_log else ends).tolist()
     return [_estimate(list(of.values()), *three) for of, three in zip(cells, ends, strict=True)]
+
+
+def widenings(cells: list[dict[int, float]], batches: list[str]) -> tuple[float, list[float]]:
+    """Return the correlation of successive launches, 0 unless it is significant, and by what it widens each interval.
+
+    Parameters: of `over_launches`.
+    """
+    found = mean_intervals(np.log(launch_table(cells)), np.full(len(cells), ""), batches=batches)
+    return float(np.max(found.correlation, initial=0)), found.widening.tolist()
+
+
+def batch_of(launches: Iterable[str | None]) -> str:
+    """Return a name that cells have in common if they share their launches, given those of a cell, the first one first.
+
+    It is that of the first launch, which all cells of a shape and stack share, or of its batch if others are elsewhere.
+    """
+    if not (names := [launch for launch in launches if not is_unknown(launch)]):
+        return ""
+    batch = names[0].rsplit("-", 2)[0]
+    return names[0] if all(name.startswith(f"{batch}-l") for name in names) else batch
 
 
 def launch_table(cells: list[dict[int, float]]) -> np.ndarray:

@@ -48,8 +48,9 @@ class Compared:
     """The launches of a pair of cells, times above 0. group: the benchmark; cells of one group may share a prior.
 
     is_paired: launches with the same index shared an allocation. repeats: of the launches of base and test; empty if
-    they are 0, 1, ... Launches of different cells in one repeat count as one launch, so they are correlated.
-    allocations: of the launches of base and test, as arbitrary names; empty if allocations are not the unit.
+    they are 0, 1, ... batches: of base and test, of `batch_of`. Launches of different cells of a batch in one repeat
+    are one launch, so they are correlated. allocations: of the launches of base and test, as arbitrary names; empty if
+    allocations are not the unit.
     """
 
     base: list[float]
@@ -58,6 +59,7 @@ class Compared:
     group: str = ""
     allocations: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
     repeats: tuple[tuple[int, ...], tuple[int, ...]] = ((), ())
+    batches: tuple[str, str] = ("", "")
 
     def __post_init__(self):
         if self.is_paired and len(self.base) != len(self.test):
@@ -202,13 +204,15 @@ def contrasts_of(compared: list[Compared]) -> Contrasts:
 def _of_kind(compared: list[Compared], is_paired: bool, is_by_allocation: bool) -> Contrasts:
     groups = np.array([pair.group for pair in compared])
     base, test = (launch_table([pair.units(side) for pair in compared]) for side in (0, 1))
+    batches = tuple(np.array([pair.batches[side] for pair in compared]) for side in (0, 1))
     if is_paired:
-        found = moderation.paired_contrasts(test - base, (base + test) / 2, groups)
+        both = np.unique(np.stack(batches), axis=1, return_inverse=True)[1]
+        found = moderation.paired_contrasts(test - base, (base + test) / 2, groups, batches=both)
         return replace(found, least=2) if is_by_allocation else found
     if is_by_allocation:
         launches = tuple(launch_table([pair.logs(side) for pair in compared]) for side in (0, 1))
-        return moderation.allocation_contrasts(base, test, groups, launches)
-    return moderation.unpaired_contrasts(base, test, groups)
+        return moderation.allocation_contrasts(base, test, groups, launches, batches)
+    return moderation.unpaired_contrasts(base, test, groups, batches)
 
 
 def noise_floor(ratios: list[float]) -> float | None:
@@ -238,6 +242,20 @@ def is_below_threshold(row: object) -> bool:
     if is_unknown(row.verdict) or row.verdict != "inconclusive" or is_unknown(row.p_adjusted):
         return False
     return 1 / (1 + row.margin_ratio) <= row.time_low_ratio and row.time_high_ratio <= 1 + row.margin_ratio
+
+
+def has_both_directions(directions: list[str | None], p_values: list[float]) -> bool:
+    """Return whether cells are significantly slower and others faster, beyond what chance adds to a true difference.
+
+    The more real differences a table has, the less p is corrected, so a chance cell joins them. The direction with
+    fewer cells needs two, or a p that is low after correction over the cells that are not in the other direction.
+    """
+    for word, other in (("slower", "faster"), ("faster", "slower")):
+        family = [p for p, of in zip(p_values, directions, strict=True) if of != other and not is_unknown(p)]
+        p_least = min((p for p, of in zip(p_values, directions, strict=True) if of == word), default=1)
+        if directions.count(word) < 2 and p_least * len(family) > FALSE_DISCOVERIES:
+            return False
+    return True
 
 
 def verdict_text(row: object) -> str:

@@ -6,15 +6,17 @@ from regatta.core.errors import UserError
 from regatta.core.text import one_line
 
 NOTHING = " Nothing was imported."
-MOST_LISTED, MOST_FILES, MOST_CHARACTERS = 20, 20, 300  # reasons in a text, files of each reason, length of a reason
+MOST_LISTED, MOST_FILES = 20, 20  # reasons in a text, and files of each reason
+MOST_CHARACTERS, FEW, MOST_OF_FEW = 300, 3, 1000  # length of a reason, and with few refused files
 
 
 def refused_text(refused: dict[str, str]) -> str:
     """Return why files were not imported: a line for each reason with its files, bounded. refused: see Outcome."""
+    most = MOST_OF_FEW if len(refused) <= FEW else MOST_CHARACTERS
     by_reason: dict[str, list[str]] = {}
     for path, reason in refused.items():
         line, text = re.fullmatch(r"(:\d+)?:? ?(.*)", reason.removeprefix(path), re.DOTALL).groups()
-        by_reason.setdefault(one_line(text.removesuffix(NOTHING), MOST_CHARACTERS), []).append(f"{path}{line or ''}")
+        by_reason.setdefault(one_line(text.replace(NOTHING, ""), most), []).append(f"{path}{line or ''}")
     lines = [f"{', '.join(_first(places, MOST_FILES, 'files'))}: {text}" for text, places in by_reason.items()]
     return "\n".join(_first(lines, MOST_LISTED, "reasons"))
 

@@ -70,8 +70,7 @@ class ResultsFolder:
         line = read_one_line(path, number)
         if line is None:
             raise UserError(
-                f"{path}: line {number} does not match measurements.csv. Rebuild it:"
-                f" python workflow/scripts/rebuild_report.py {self.path}"
+                f"{path}: line {number} does not match measurements.csv. Rebuild it: make report CONFIG={self.path}"
             )
         return line
 
@@ -81,9 +80,7 @@ def read_results_folder(path: Path, where: dict[str, str]) -> ResultsFolder:
     frozen = sorted(path.glob("campaign.*.json"))
     if len(frozen) != 1 or not (path / "measurements.csv").is_file():
         lacks = "measurements.csv" if len(frozen) == 1 else "one campaign.<digest>.json"
-        raise UserError(
-            f"{path} does not contain {lacks}. Run the campaign, or python workflow/scripts/rebuild_report.py {path}"
-        )
+        raise UserError(f"{path} does not contain {lacks}. Run the campaign, or make report CONFIG={path}")
     campaign = read_frozen_campaign(frozen[0])
     cells = [c for c in campaign.cells if all(_field_text(c, name) in (None, where[name]) for name in where)]
     known = {name for cell in campaign.cells for name in (*cell.fields, "world_size")}

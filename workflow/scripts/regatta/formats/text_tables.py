@@ -14,8 +14,9 @@ from functools import partial
 
 from regatta.core.errors import UserError
 from regatta.core.matching import find_matches
+from regatta.core.printed_numbers import NUMBER, parse_number
 from regatta.core.text import plural, quoted
-from regatta.core.units import NUMBER, convert, parse_number
+from regatta.core.units import convert
 from regatta.formats.base import (
     Format,
     ImportedFile,

@@ -53,9 +53,11 @@ class Column:
 
     label: without unit, as within a sentence; {rank}, {ranks} and {hours} stand for words that depend on the device,
     others for words of a table. Without a label the column is in the file only. shown_as: unit; default: that of the
-    name. minus: subtracted from what is shown: 1 from a ratio shown as a difference. better: "smaller" or "larger".
+    name. scale: from the file to that unit, if the name has none. minus: subtracted from what is shown: 1 from a ratio
+    shown as a difference. better: "smaller" or "larger".
     interval: the column with the kind of its interval, empty if it has no ends. help: definition. note: how it was
-    timed. figures: significant ones without an interval. text: formats a row. applies: whether a row can have a value;
+    timed. figures: significant ones without an interval. text: formats a row. of_row: the column in a row's unit, for
+    its ends. applies: whether a row can have a value;
     others show a dash. table: name, within its topic, of the table on the page that shows it.
 
     In the table of all cells, key: its key, default: stem and unit. is_shown: before a reader adds columns. is_main:
@@ -66,6 +68,7 @@ class Column:
     label: str = ""
     type: str = REAL
     shown_as: str = ""
+    scale: float | None = None
     minus: float = 0
     better: str = ""
     interval: str = ""
@@ -73,6 +76,7 @@ class Column:
     note: str = ""
     figures: int = FIGURES
     text: Callable[[object], str] | None = None
+    of_row: Callable[[object], "Column"] | None = None
     applies: Callable[[object], bool] | None = None
     table: str = ""
     key: str = ""
@@ -102,6 +106,8 @@ class Column:
     @cached_property
     def factor(self) -> float:
         """Return the factor from stored to displayed unit; 1 if the column name has no unit."""
+        if self.scale is not None:
+            return self.scale
         if not self.shown_as or self.shown_as == UNITS.get(self.unit):
             return 1
         return FACTORS[self.unit, self.shown_as] if self.unit else FACTORS.get(("", self.shown_as), 1)
@@ -173,6 +179,8 @@ class Column:
             return UNKNOWN
         if self.shown_as == EACH:
             return self._in_its_unit(row, Column.ends)
+        if self.of_row is not None:
+            return self.of_row(row).ends(row)
         value, low, high = self.of(row)
         if low is None or high is None:
             return UNKNOWN

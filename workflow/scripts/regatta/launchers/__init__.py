@@ -43,6 +43,7 @@ BY_HAND = {"first_host": "\0first_host\0", "port": "29500"}
 POLL_SECONDS = 0.05
 STACK_DUMP_SECONDS = 0.5  # time for hung ranks to write their stacks
 STEP_POLL_SECONDS = 2.0
+C_LOCALE = {"LC_ALL": "C.UTF-8"}  # of programs: numbers with a decimal point, messages in English
 SECONDS_WITHOUT_ANSWER = 60
 
 
@@ -99,13 +100,20 @@ def launch_environment(
     extra: Mapping[str, str] | None = None,
     prologue: Mapping[str, str | None] | None = None,
     meeting: Mapping[str, str] | None = None,
+    *,
+    is_program: bool = False,
 ) -> dict[str, str]:
     """Return the environment of the ranks: the inherited one, overridden by the prologue's changes (None for a removed
     variable), then by the stack's variables, then by `extra`, except a meeting point.
 
+    Programs do not inherit a locale, which is in no cell's id: they have C's, unless prologue or stack set one.
     meeting: values of the templates in the stack's variables."""
     changed = {key: value for key, value in (prologue or {}).items() if key not in MEETING_POINT}
     inherited = {key: value for key, value in inherited_environment(launcher).items() if key not in changed}
+    if is_program:
+        inherited = {key: value for key, value in inherited.items() if not is_of_locale(key)}
+        set_ones = {*stack["env"], *(key for key, value in changed.items() if value is not None)} - {"LANGUAGE"}
+        extra = {**(extra or {}), **({} if any(map(is_of_locale, set_ones)) else C_LOCALE)}
     inherited |= {key: value for key, value in changed.items() if value is not None}
     if changed.get("OMP_NUM_THREADS"):
         inherited.setdefault("REGATTA_THREADS_PER_RANK", changed["OMP_NUM_THREADS"])
@@ -115,6 +123,10 @@ def launch_environment(
     given = {"PYTHONNOUSERSITE": "1", **of_stack, **extra, "PYTHONUNBUFFERED": "1"}
     names = runtime_of(stack).variable_names(stack, given)
     return {**inherited, **given, **{name: given[key] for key, name in names.items()}}
+
+
+def is_of_locale(name: str) -> bool:
+    return name in ("LANG", "LANGUAGE") or name.startswith("LC_")
 
 
 def stack_variables(stack: dict, meeting: Mapping[str, str]) -> dict[str, str]:
@@ -143,11 +155,14 @@ class Allocation:
         extra: dict[str, str] | None = None,
         prologue: Mapping[str, str | None] | None = None,
         meeting: Mapping[str, str] | None = None,
+        *,
+        is_program: bool = False,
     ) -> subprocess.Popen:
         """Start a launch, output to `log`. meeting: values of its templates. Raises OSError if the program cannot be
         run."""
         extra = {**self.launcher.ranks.meeting_point(meeting), **(extra or {})}
-        return start(argv, launch_environment(self.launcher, stack, extra, prologue, meeting), log)
+        environment = launch_environment(self.launcher, stack, extra, prologue, meeting, is_program=is_program)
+        return start(argv, environment, log)
 
     def meeting(self, stack: dict, hosts: Sequence[str], is_program: bool) -> dict[str, str] | None:
         """Return the values of the templates of a launch: its first node, and a port that nothing holds. None if

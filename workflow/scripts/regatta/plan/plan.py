@@ -299,7 +299,7 @@ def notes(plan: Plan) -> list[str]:
     if is_here and plan.campaign.data["device"] == "cpu" and processes > cores:
         found.append(f"{processes} processes oversubscribe the {cores} cores of this machine, which slows them down")
     todo = [p.cell for p in plan.cells if p.status == "todo"]
-    remedy = f"To use it again: python workflow/scripts/clear_nodes.py {shlex.quote(str(plan.results))}"
+    remedy = f"To use it again: .venv/bin/python3 workflow/scripts/clear_nodes.py {shlex.quote(str(plan.results))}"
     for host, evidence in plan.blamed.items() if not is_here else ():
         found.append(f"avoided if possible: {blame_text(host, evidence)}. {remedy} {shlex.quote(host)}")
     found += notes_of_programs(plan.matrix.cells, plan.history)

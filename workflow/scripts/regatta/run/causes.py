@@ -17,6 +17,7 @@ MAX_CAUSE = 300  # characters
 PYTORCH_LOG = r"[WE]\d{4} "
 RANK = re.compile(r"\[rank\d+\]: ?")  # with which torch begins each line of an exception
 ABSENT = "program not found: "
+RANK_HOST = re.compile(r"\b(rank \d+) on (?:host )?[^\s:,;()]+")
 ABSENT_LINE = re.compile(rf"^(?:\d+: )?regatta: ({ABSENT}.*)$", re.MULTILINE)  # printed by bench/program.sh
 
 
@@ -208,6 +209,11 @@ def tracebacks(lines: list[str]) -> list[list[str]]:
 def error_of(block: list[str]) -> str:
     """Return the error that ends a traceback, in the form used by causes: `RuntimeError: ...`, without its module."""
     return re.sub(r"^(\w+\.)+", "", one_line(RANK.sub("", block[-1], count=1)))[:MAX_CHARACTERS]
+
+
+def without_host(cause: str) -> str:
+    """Return a cause without the host of the rank that reports it, which says nothing about the host."""
+    return re.sub(r"\b(\w+: error: )[^\s:,;()]+: (?=task)", r"\1", RANK_HOST.sub(r"\1", cause))
 
 
 def _without_summary(lines: list[str]) -> list[str]:

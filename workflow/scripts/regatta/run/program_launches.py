@@ -19,12 +19,12 @@ from regatta.campaign.program_entries import (
     is_unverified,
     num_ranks,
     quantity_of,
-    sample_ns,
     size_of,
     values_of,
     writes_output,
 )
 from regatta.core.errors import UserError
+from regatta.core.printed_numbers import THOUSANDS
 from regatta.core.readers import (
     READER,
     FormatResult,
@@ -34,6 +34,7 @@ from regatta.core.readers import (
     read_quantities,
     read_results,
 )
+from regatta.core.recorded_times import sample_ns
 from regatta.core.text import one_line, plural, utc_text, with_values
 from regatta.launchers import PROGRAM, program_words
 from regatta.launchers.base import Geometry, Launcher
@@ -42,6 +43,7 @@ from regatta.run.causes import MAX_CAUSE
 from regatta.runtimes.plugins import PLUGINS
 from regatta.store.launch_files import append_launch_line, write_text
 
+C_LOCALE = re.compile(r"^locale (?:C|POSIX|C\.[\w-]+)$", re.MULTILINE | re.ASCII)  # as program.sh writes it
 NOT_VERIFIED = "number of ranks not verified"  # note of a record
 
 
@@ -141,7 +143,7 @@ def read_records(
     misplaced: why its ranks are not those of the cells.
     """
     specs = [cell.spec for cell in request.cells]
-    found = [(NOTHING, misplaced)] * len(specs) if misplaced else _read(specs, output)
+    found = [(NOTHING, misplaced)] * len(specs) if misplaced else _read(specs, output, _comma(request))
     share_ns = elapsed_ns and elapsed_ns // len(specs)
     for cell, (numbers, problem) in zip(request.cells, found, strict=True):
         status, phase = ("placement", "placement") if misplaced else ("failed", READING) if problem else ("ok", None)
@@ -174,11 +176,20 @@ class Numbers(NamedTuple):
 NOTHING = Numbers([])
 
 
-def _read(specs: list[dict], output: Path) -> list[tuple[Numbers, str]]:
+def _comma(request: LaunchRequest) -> str:
+    """Return what a comma separates in an output: thousands if all ranks wrote numbers as C does, else it is unknown.
+
+    Ranks of earlier versions did not say so.
+    """
+    texts = [path.read_text(encoding="utf-8", errors="replace") for path in Path(request.error_dir).glob("started-*")]
+    return THOUSANDS if texts and all(C_LOCALE.search(text) for text in texts) else ""
+
+
+def _read(specs: list[dict], output: Path, comma: str) -> list[tuple[Numbers, str]]:
     """Return the numbers of each cell in the output of their launch, and what is wrong with it or an empty text."""
     name = specs[0]["program"]["read"]
     if not isinstance(name, str):
-        return [_read_quantity(spec, output) for spec in specs]
+        return [_read_quantity(spec, output, comma) for spec in specs]
     try:
         reader = parse_reader(name, specs[0]["program"]["check"])
         if problems := read_quantities(output, reader, [num_ranks(specs[0])]).problems:
@@ -192,12 +203,12 @@ def _read(specs: list[dict], output: Path) -> list[tuple[Numbers, str]]:
     return [_read_result(results, spec, name) for spec in specs]
 
 
-def _read_quantity(spec: dict, output: Path) -> tuple[Numbers, str]:
-    """Return the numbers of a cell by its pattern, and what is wrong or an empty text."""
+def _read_quantity(spec: dict, output: Path, comma: str) -> tuple[Numbers, str]:
+    """Return the numbers of a cell by its pattern, and what is wrong or an empty text. comma: what it separates."""
     name, quantity = quantity_of(spec)
     try:
         reader = parse_reader(spec["program"]["read"], spec["program"]["check"])
-        found = read_quantities(output, reader, [num_ranks(spec)])
+        found = read_quantities(output, reader, [num_ranks(spec)], comma)
         if found.problems:
             return NOTHING, "; ".join(found.problems)
         numbers = found.samples[name] if quantity.samples else [found.values[name]]

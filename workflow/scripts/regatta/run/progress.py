@@ -10,6 +10,7 @@ from pathlib import Path
 
 from regatta.core.errors import INCOMPLETE, NOTHING_MEASURED, UNEXPECTED_ERROR
 from regatta.core.text import one_line, plural, status_text
+from regatta.run.causes import without_host
 from regatta.run.preflight import failed_stacks, latest_preflight
 from regatta.store.history import ALWAYS_RETRIED, read_history
 from regatta.store.launch_files import Tail, read_json
@@ -101,7 +102,8 @@ def outcome_text(results: Path) -> str:
         return ""
     counts = counts_text(Counter(row["status"] for row in rows)) or "none"
     lines = [f"{results.name}: {plural(len(rows), 'measurement')} planned: {counts}", *answer_lines(results)]
-    causes = Counter(row["cause"] for row in rows if row["status"] not in ("ok", "not_measured"))
+    failed = [row for row in rows if row["status"] not in ("ok", "not_measured")]
+    causes = Counter(without_host(row["cause"]) for row in failed)
     if causes:
         cause, count = causes.most_common(1)[0]
         lines.append(f"  {count} of {causes.total()} failures: {cause}")
@@ -162,7 +164,7 @@ def _table_problem(results: Path, planned: Collection[tuple[str, int]]) -> str |
         return None
     return (
         f"{results / 'measurements.csv'} has {len(rows)} of {plural(len(planned), 'planned measurement')}. Rebuild it"
-        f" from the store: python workflow/scripts/rebuild_report.py {results}"
+        f" from the store: make report CONFIG={results}"
     )
 
 

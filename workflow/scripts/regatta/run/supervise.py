@@ -234,7 +234,8 @@ def _run_launch(launch: LaunchRun, prologue: dict) -> Generator[None, None, tupl
     if launch.is_program:
         begin_log(request, launch.log, allocation.launcher)
     try:
-        process = allocation.start(request.argv, stack, launch.log, prologue=prologue, meeting=launch.meeting)
+        started = {"prologue": prologue, "meeting": launch.meeting, "is_program": launch.is_program}
+        process = allocation.start(request.argv, stack, launch.log, **started)
     except OSError as error:
         return Cause("failed", "launch", f"{request.argv[0]} cannot be started: {error.strerror}"), None
     load = None if allocation.launcher.submits else LaunchLoad(process)  # else the ranks are on other machines

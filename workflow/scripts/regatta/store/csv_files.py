@@ -350,8 +350,7 @@ def read_csv(path: Path, columns: dict[str, str]) -> pd.DataFrame:
         folder = path.parent.parent if path.parent.name == "tables" else path.parent
         why = one_line(getattr(error, "strerror", None) or error)
         raise UserError(
-            f"{path}: cannot be read ({why}). Rebuild it from the store:"
-            f" python workflow/scripts/rebuild_report.py {folder}"
+            f"{path}: cannot be read ({why}). Rebuild it from the store: make report CONFIG={folder}"
         ) from None
     for name, kind in columns.items():
         if kind == TEXT and any(text.startswith("'") for text in table[name].dropna().unique()):

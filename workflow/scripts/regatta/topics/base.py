@@ -17,7 +17,7 @@ import pandas as pd
 
 from regatta.core.benchmarks import SAMPLES, SAMPLES_LABEL, benchmark_names, load_benchmark
 from regatta.core.names import CellName
-from regatta.core.statistics import Estimate, interval_values, over_launches
+from regatta.core.statistics import Estimate, batch_of, interval_values, over_launches, widenings
 from regatta.kit.columns import Column, Columns
 from regatta.kit.kinds import FAIR, LOW, Kind
 from regatta.model.frozen import FrozenCampaign
@@ -87,16 +87,22 @@ def with_primary(measurements: pd.DataFrame, columns: dict[str, str] | None = No
 def launch_means(launches: pd.DataFrame, column: str, is_log: bool = True) -> dict[str, Estimate]:
     """Return the mean of a column over the launches of each cell (`over_launches`), for all cells at once.
 
-    launches: rows of measurements.csv, or rows with its columns cell, benchmark and repeat. Unknown values are ignored.
+    launches: rows of measurements.csv, or rows with its columns cell, benchmark, repeat and launch. Unknown values are
+    ignored.
     """
-    rows = launches[launches[column] > 0] if is_log else launches[launches[column].notna()]
-    names = ("cell", "benchmark", "repeat", column)
-    cells: dict[str, dict[int, float]] = {}
-    groups = {}
-    for cell, benchmark, repeat, value in zip(*(rows[name].to_numpy(dtype=object) for name in names), strict=True):
-        cells.setdefault(cell, {})[repeat], groups[cell] = value, benchmark
-    found = over_launches(list(cells.values()), list(groups.values()), is_log)
+    cells, groups, batches = _by_cell(launches[launches[column] > 0 if is_log else launches[column].notna()], column)
+    found = over_launches(list(cells.values()), groups, is_log, batches)
     return defaultdict(lambda: Estimate(0), zip(cells, found, strict=True))
+
+
+def _by_cell(rows: pd.DataFrame, column: str) -> tuple[dict[str, dict[int, float]], list[str], list[str]]:
+    """Return the values of a column by repeat of each cell, the benchmarks, and the batches (`batch_of`)."""
+    names = ("cell", "benchmark", "repeat", "launch", column)
+    cells: dict[str, dict[int, float]] = {}
+    groups, launched = {}, defaultdict(dict)
+    for cell, benchmark, repeat, launch, value in zip(*(rows[name].to_numpy(object) for name in names), strict=True):
+        cells.setdefault(cell, {})[repeat], groups[cell], launched[cell][repeat] = value, benchmark, launch
+    return cells, list(groups.values()), [batch_of(of[repeat] for repeat in sorted(of)) for of in launched.values()]
 
 
 def largest_values(measurements: pd.DataFrame, columns: Iterable[str]) -> pd.DataFrame:
@@ -107,6 +113,13 @@ def largest_values(measurements: pd.DataFrame, columns: Iterable[str]) -> pd.Dat
 def primary_means(measurements: pd.DataFrame) -> dict[str, Estimate]:
     """Return the mean over launches of the primary time of each cell. All cells of a table share a prior."""
     return launch_means(with_primary(measurements), "primary_s")
+
+
+def primary_widenings(measurements: pd.DataFrame) -> tuple[float, dict[str, float]]:
+    """Return the correlation of successive launches, and by what it widens the interval of each cell's primary time."""
+    cells, _, batches = _by_cell(with_primary(measurements), "primary_s")
+    correlation, found = widenings(list(cells.values()), batches)
+    return correlation, dict(zip(cells, found, strict=True))
 
 
 def rows_of_cells(

@@ -2,7 +2,7 @@
 
 import contextlib
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -15,14 +15,16 @@ from regatta.core.patterns import LAUNCH, LEAST_AFFECTED, Pattern, axes_of, find
 from regatta.core.text import UNKNOWN, is_unknown, natural, one_line, plural, rank_time, shape, status_text
 from regatta.kit.columns import TEXT, Column, Columns, in_file
 from regatta.kit.kinds import NOTE, RESULT, SUMMARY, Kind, Value
-from regatta.report.cell_launches import HOST, hosts_by_launch
+from regatta.report.cell_launches import HOST, hosts_by_launch, same_host
 from regatta.report.findings import PROBLEMS, Finding, Source, file_of, of_runs
 from regatta.report.page import NO_RECORD, STATUSES, shown_status
 from regatta.report.panels import Section
-from regatta.run.causes import ABSENT, log_excerpt, read_log_tail
+from regatta.run.causes import ABSENT, log_excerpt, read_log_tail, without_host
 from regatta.store.csv_files import MEASUREMENTS, make_table
 from regatta.store.history import ALWAYS_RETRIED
-from regatta.topics.base import ReportData, TableSpec, Topic, grouped, plain_rows
+from regatta.topics.base import ReportData, TableSpec, Topic, grouped, once_per_report, plain_rows
+from regatta.topics.failing_hosts import Run, failing_hosts
+from regatta.topics.sweep.sweep_tables import workload_of
 from regatta.topics.timeline import allocated_hours
 
 _LOG = in_file(TEXT, "log of the launch, relative to the results folder", "log")
@@ -31,6 +33,7 @@ BATCH = r"^(.+)-l\d+-a\d+$"  # in the name of a launch: <batch>-l<number>-a<atte
 FROM_RANK = (
     r"(?s)^(?:(?P<where>rank \d+ on (?:host )?[^\s:]+): )?(?P<said>.*)$"  # a cause, with the rank that reports it
 )
+RANK = r"\b(?:rank|task) (\d+)"  # that a cause names
 NUMBER = re.compile(r"\d+(\.\d+)?")  # sizes, ports, ranks and times vary for one cause
 PLACE = ("nodes", "gpus_per_node", "stack")
 MOST_OF_CAUSE = 60  # characters, in the summary
@@ -165,21 +168,23 @@ def _summary(data: ReportData, planned: pd.DataFrame) -> Finding:
         words["imported"] = failed.total() if data.campaign.imported else None
         groups = [group for group in groups_of(data) if group["status"] not in NO_RECORD]
         most = max(groups, key=lambda group: len(group["items"]))
-        num, hosts = len(most["items"]), most["hosts"]
+        num, hosts = len(most["items"]), dict(most["hosts"])
         used = {host for of in data.tables["launches"]["hosts"].dropna() for host in of.split(", ")}
-        host = hosts[0][0] if len(hosts) == 1 < len(used) and hosts[0][1] == num else None  # no other without a choice
+        is_there = max(hosts.values(), default=0) == num or sum(hosts.values()) == num
+        there = ", ".join(hosts) if is_there and len(hosts) < len(used) else None  # no other hosts without a choice
+        host = there if len(hosts) == 1 else None
         values |= {"num_of_cause": num, "cause": most["cause"], "status": most["status"], "host": host}
-        words["repaired" if data.campaign.sweep else "exclude"] = host
+        words["repaired" if data.campaign.sweep else "exclude"] = there
         words["absent"] = (most["cause"] or "").partition(ABSENT)[2].replace("`", "'")  # which would begin a command
         values |= _unread(data, most["items"][0])
-        pattern = _pattern_of(data, planned, most["items"])
+        pattern = _pattern_of(data, planned, most["items"], set(hosts))
         values["pattern"] = pattern and pattern.values
         shared = _shared(data, planned, most["items"])
         if pattern:
             inside, outside = pattern.counts_text("measurement")
             shared = f"{pattern.text(data.device)} ({inside}, {outside} elsewhere)"
-            host = None if host in [condition.value for condition in pattern.conditions] else host
-        parts = (status_text(most["status"], most["phase"]), shared, host and f"on {host}")
+            there = None if there in [condition.value for condition in pattern.conditions] else there
+        parts = (status_text(most["status"], most["phase"]), shared, there and f"on {there}")
         what = ", ".join(filter(None, parts)) + (f": {one_line(most['cause'], MOST_OF_CAUSE)}" if most["cause"] else "")
         words |= {"what": what, "most": num if num < failed.total() else None}
         if num == 1 < failed.total():  # no cause is more common than the others
@@ -196,12 +201,12 @@ def _unread(data: ReportData, failure: dict) -> dict[str, str]:
     return {"program": spec["parameters"]["program"], "output": f"results/{data.campaign.name}/{output}"}
 
 
-def _pattern_of(data: ReportData, planned: pd.DataFrame, items: list[dict]) -> Pattern | None:
-    """Return where some failures are among all measurements that were made, by their cells and hosts."""
+def _pattern_of(data: ReportData, planned: pd.DataFrame, items: list[dict], failing: set[str]) -> Pattern | None:
+    """Return where some failures are among all measurements that were made, by their cells and failing hosts."""
     axes = {cell.id: axes_of(data.cell_names[cell.id], cell.fields) for cell in data.campaign.cells}
     made = planned[~planned["status"].isin(NO_RECORD) & planned["cell"].isin(axes)]
     made = plain_rows(made, ("cell", "repeat", "hosts"))
-    hosts = [filter(None, (row["hosts"] or "").split(", ")) for row in made]
+    hosts = [failing.intersection((row["hosts"] or "").split(", ")) for row in made]
     rows = [
         axes[row["cell"]] | {f"host {host}": host for host in of} | {LAUNCH: row["repeat"] + 1}
         for row, of in zip(made, hosts, strict=True)
@@ -254,7 +259,42 @@ def groups_of(data: ReportData, folder: Path | None = None) -> list[dict]:
     subjects = {cell: name.parts["subject"] for cell, name in data.cell_names.items()}
     hosts = hosts_by_launch(data.tables["launches"])
     failures = failures.assign(subject=failures["cell"].map(subjects), hosts=failures["launch"].map(hosts))
-    return failure_groups(failures, folder)
+    groups = failure_groups(failures, folder)
+    for group in groups:
+        if group["status"] != "node_failure":  # else the scheduler names the node, not a rank
+            group["hosts"] = list(_hosts_of(data, group["items"]).items())
+        if not group["hosts"]:
+            group["cause"] = without_host(group["cause"])
+    return groups
+
+
+@once_per_report
+def failing_hosts_of(data: ReportData) -> set[str]:
+    """Return the hosts to which any failure is due, as far as it is known."""
+    return {host for group in groups_of(data) for host, _ in group["hosts"]}
+
+
+def _hosts_of(data: ReportData, items: list[dict]) -> dict[str, int]:
+    """Return the hosts on which some failures with one cause are significantly more frequent, with their number."""
+    workloads, ok = _ok_runs(data)
+    runs = []
+    for item in items:
+        hosts = (item["hosts"] or "").split(", ")
+        named, rank = item["host"] and same_host(item["host"], hosts), re.search(RANK, item["cause"] or "")
+        place = None if named is None else int(rank[1]) // (item["gpus_per_node"] or 1) if rank else hosts.index(named)
+        runs.append(Run(workloads.get(item["cell"], ""), tuple(filter(None, hosts)), True, named, place))
+    return failing_hosts(runs + [run for workload in {run.workload for run in runs} for run in ok[workload]])
+
+
+@once_per_report
+def _ok_runs(data: ReportData) -> tuple[dict[str, str], dict[str, list[Run]]]:
+    """Return the workload of each cell, and the ok measurements of each workload."""
+    workloads = {cell.id: workload_of(cell) if cell.hosts else cell.id for cell in data.campaign.cells}
+    found = defaultdict(list)
+    for row in plain_rows(data.ok.dropna(subset=["hosts"]), ("cell", "hosts")):
+        workload = workloads.get(row["cell"], "")
+        found[workload].append(Run(workload, tuple(row["hosts"].split(", ")), False))
+    return workloads, found
 
 
 def failure_groups(failures: pd.DataFrame, folder: Path | None = None) -> list[dict]:
@@ -262,7 +302,7 @@ def failure_groups(failures: pd.DataFrame, folder: Path | None = None) -> list[d
 
     failures: rows of failures.csv with the columns of PLACE, `subject` (model or operation), and `hosts` of the launch.
     folder: the results folder, for an excerpt of a log of each group, or None. hosts of a group: those that causes
-    name, with the number of causes; if none does, any of launch_hosts may have failed.
+    name, with the number of causes. launch_hosts: all on which it ran.
     """
     failures = failures.assign(status=shown_status(failures))
     bad = failures[failures["status"] != "skipped"]
@@ -273,7 +313,7 @@ def failure_groups(failures: pd.DataFrame, folder: Path | None = None) -> list[d
     groups = []
     for (status, phase, _), rows in bad.groupby(keys, sort=True):
         items, named = plain_rows(rows, tuple(rows)), rows["host"].value_counts()
-        of_launches = ", ".join(rows["hosts"].dropna() if named.empty else ()).split(", ")
+        of_launches = ", ".join(rows["hosts"].dropna()).split(", ")
         shapes = {shape(item["nodes"], item["gpus_per_node"]) for item in items if item["nodes"] is not None}
         group = {"status": status, "phase": phase or None, "cause": rows["said"].mode()[0] or UNKNOWN, "items": items}
         group |= {"num_messages": rows["message"].nunique(), "excerpt": _excerpt(items, folder)}

@@ -6,11 +6,13 @@ from functools import partial
 
 import pandas as pd
 
-from regatta.campaign.program_entries import is_unverified, quantity_of, shown_value, size_of, work_of
+from regatta.campaign.program_entries import is_unverified, quantity_of, size_of
 from regatta.core.benchmarks import axes_of
 from regatta.core.readers import Quantity
+from regatta.core.recorded_times import shown_value, work_of
 from regatta.core.statistics import Estimate, fast_median
-from regatta.core.text import UNKNOWN, size
+from regatta.core.text import UNKNOWN, is_unknown, size
+from regatta.core.units import fitted
 from regatta.kit.columns import TEXT, WHOLE, Column, Columns
 from regatta.kit.kinds import NOTE, Kind
 from regatta.model.frozen import FrozenCampaign
@@ -27,15 +29,17 @@ SHOWN = {"table": "programs"}
 
 
 def with_unit(name: str, row: Row) -> str:
-    """Return the text of a column of programs.csv in a row, with the row's unit."""
-    shown = in_unit(row, PROGRAMS.named(name)[0]).cell(row)
-    return shown if shown == UNKNOWN else f"{shown} {row.unit}"
+    """Return the text of a column of programs.csv in a row, with the unit that suits its value."""
+    column = in_unit(row, getattr(row, name), PROGRAMS.named(name)[0])
+    shown = column.cell(row)
+    return shown if shown == UNKNOWN else f"{shown} {column.shown_as}".rstrip()
 
 
 VALUE = Column(
     *("reported", "value"),
     interval="interval",
     text=partial(with_unit, "reported"),
+    of_row=lambda row: in_unit(row, row.reported),
     help="mean over launches of the number that the program prints, in its unit; of several samples, their median",
     **SHOWN,
     **MAIN,
@@ -92,9 +96,11 @@ def quantity_name(row: Row) -> str:
     return row.reported_quantity.rpartition(" (")[0]
 
 
-def in_unit(row: Row, column: Column = VALUE) -> Column:
-    """Return the column of values with the unit of a row."""
-    return replace(column, text=None, shown_as=row.unit, better=row.better)
+def in_unit(row: Row, value: float | None = None, column: Column = VALUE) -> Column:
+    """Return the column of values with the unit of a row, or the one with another prefix that suits a value in it."""
+    given = "" if is_unknown(row.unit) else row.unit  # a dimensionless number has none
+    unit, scale = (given, 1.0) if is_unknown(value) else fitted(given, value)
+    return replace(column, text=None, of_row=None, shown_as=unit, scale=scale, better=row.better)
 
 
 def section(data: ReportData) -> Section:
@@ -105,11 +111,11 @@ def section(data: ReportData) -> Section:
     sizes = {cell.id: size_of(cell.spec) for cell in data.campaign.cells_of(BENCHMARK)}
     known = rows[rows[VALUE.name].notna()]
     known = known.assign(message_bytes=known["cell"].map(sizes), is_of_sizes=known["cell"].map(sizes).notna())
-    groups = known.groupby(["program", "reported_quantity", "unit", "is_of_sizes"], sort=True)
+    groups = known.groupby(["program", "reported_quantity", "unit", "is_of_sizes"], sort=True, dropna=False)
     for number, ((*_, is_of_sizes), part) in enumerate(groups, start=1):
         [first, *_] = table_rows(part)
         label = quantity_name(first).replace("{", "{{").replace("}", "}}")  # no word of the table
-        column = replace(in_unit(first), label=label)
+        column = replace(in_unit(first, float(part[VALUE.name].median())), label=label)
         if is_of_sizes:
             beside = part["settings"].str.replace(r"(, )?size \d+ ?[A-Za-z]*$", "", regex=True)
             part = part.assign(settings=beside.replace("", None))
@@ -140,11 +146,15 @@ def findings(data: ReportData) -> list[Finding]:
     """Return the best value of each program's quantities on the most ranks."""
     rows, found = data.tables["programs"].dropna(subset=VALUE.name), []
     num_quantities = data.tables["programs"].groupby("program")["reported_quantity"].nunique()
-    for _, part in rows.groupby(["program", "reported_quantity", "unit"], sort=True):
+    for _, part in rows.groupby(["program", "reported_quantity", "unit"], sort=True, dropna=False):
         cells = table_rows(part)
         name = quantity_name(cells[0]) if num_quantities[cells[0].program] > 1 else None
-        values = {"program": cells[0].program, "quantity": name, "unit": cells[0].unit}
-        found.append(user_code.best_value(data, "programs", cells, in_unit(cells[0]), **values))
+        column = in_unit(cells[0])
+        values = {"program": cells[0].program, "quantity": name, "unit": column.shown_as}
+        best = user_code.best_value(data, "programs", cells, column, **values)
+        value = best.values["value"]
+        shown = replace(value, column=in_unit(cells[0], value.estimate))
+        found.append(replace(best, values=best.values | {"value": shown}))
     unverified = unverified_cells(data)
     values, source = {"num": len(unverified)}, (of_cells("programs", unverified),)
     note = Finding(UNVERIFIED.name, values, source, tuple(unverified), "warnings")
@@ -159,7 +169,8 @@ def unverified_cells(data: ReportData) -> list[str]:
 
 LEAD = (
     "Numbers that programs print. For rates, other sections show the time for a fixed amount of work: 10¹² bytes or"
-    " floating-point operations, 10⁶ of any other unit. Time ratios are therefore the inverse of rate ratios."
+    " floating-point operations, 10⁶ samples, tokens, iterations and similar, 1,000 of any other unit. Time ratios are"
+    " therefore the inverse of rate ratios. For numbers that are no times, they show proportional times."
 )
 TABLES = {"programs": TableSpec.of(PROGRAMS, programs_table, "campaign", "measurements")}
 TOPIC = Topic("programs", "Programs", TABLES, section, findings, kinds=(*KINDS, UNVERIFIED))

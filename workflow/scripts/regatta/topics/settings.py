@@ -19,7 +19,7 @@ from regatta.kit.kinds import Value
 from regatta.report.rows import Row
 from regatta.store.csv_files import SHAPE_COLUMNS, make_table
 from regatta.topics.base import ReportData, best_row, grouped, plain_rows
-from regatta.topics.comparison.comparison_tables import Times, times_by_cell
+from regatta.topics.comparison.comparison_tables import Times, batch_name, times_by_cell
 from regatta.topics.fits.scaling import CURVE
 
 EQUAL_RATIO = 0.05  # settings that cost at most this much more are called equal; as the default margin
@@ -80,8 +80,8 @@ def compare_settings(rows: Iterable[list[str]], times: dict[str, Times]) -> dict
     logs = np.full((len(rows), max(map(len, rows)), max(map(len, blocks)) or 1), np.nan)
     for place, (row, columns) in enumerate(zip(rows, blocks, strict=True)):
         for setting, cell in enumerate(row):
-            for repeat, (batch, seconds) in times[cell].items():
-                logs[place, setting, columns.index(_block(cell, repeat, (batch, seconds)))] = math.log(seconds)
+            for repeat, (launch, seconds) in times[cell].items():
+                logs[place, setting, columns.index(_block(cell, repeat, (launch, seconds)))] = math.log(seconds)
     best = best_settings(logs)
     adjusted = adjust_for_number(best.p_value)
     for place, row in enumerate(rows):
@@ -95,9 +95,9 @@ def compare_settings(rows: Iterable[list[str]], times: dict[str, Times]) -> dict
     return found
 
 
-def _block(cell: str, repeat: int, launch: tuple[str | float, float]) -> tuple[str, int]:
+def _block(cell: str, repeat: int, launch: tuple[str | None, float]) -> tuple[str, int]:
     """Return the block of a launch, which several cells share; separate for each cell if the batch is unknown."""
-    return (cell if is_unknown(launch[0]) else launch[0], repeat)
+    return (cell if is_unknown(launch[0]) else batch_name(launch[0]), repeat)
 
 
 def settings_table(scaling: pd.DataFrame, collectives: pd.DataFrame, measurements: pd.DataFrame) -> pd.DataFrame:

@@ -69,6 +69,8 @@ NOISY = "Check for other load, clock changes and process placement. More launche
 IMPORT_MORE = "mport the output of at least {least_runs} runs of the same command"
 MORE = (f"I{IMPORT_MORE}.", f"Set repeats to {MIN_LAUNCHES} or more: only missing launches will run.")
 QUIETER = "find the load that disturbs the machine"
+RISING = "check clocks and temperatures (throttling), growing memory and other load"
+STEPS = {"rising": f"times rise: {RISING}", "falling": "warm up longer"}  # by the direction of a drift
 MORE_LAUNCHES = (f"i{IMPORT_MORE}", "take more launches: `repeats: {repeats}`, `{run}`")
 OF_MEASUREMENTS = "in {num} of {num_known:measurement}"
 KINDS = (
@@ -101,9 +103,16 @@ KINDS = (
     ),
     Kind(
         *("drift", FAIR, "Drift within launches: {num} of {num_known:measurement}."),
-        parts=("Expected by chance: {expected}. Largest: a trend of {trend} % of the median per launch, {run}.",),
-        advice="The median depends on the sampling time. Rising: check clocks. Falling: raise max_warmup_seconds.",
-        next_step="warm up longer: `max_warmup_seconds`",
+        parts=(
+            ("Rising in {num_rising}, falling in {num_falling}.", "All of these rise: {num_rising}.", "All fall."),
+            "Expected by chance: {expected}. Largest: a trend of {trend} % of the median per launch, {run}.",
+        ),
+        advice=f"The median depends on the sampling time. Rising: {RISING}. Falling: raise max_warmup_seconds.",
+        next_step=(
+            "{rising}; {falling} where they fall: `max_warmup_seconds`",
+            "{rising}",
+            "{falling}: `max_warmup_seconds`",
+        ),
     ),
     Kind(
         *("imprecise", NOTE, "Target precision missed: {num} of {num_known:measurement}, in {num_cells:cell}."),
@@ -157,8 +166,7 @@ def _worst_first(
     words |= {f"worst_{name}": value for name, value in worst.items()}
     words |= {"run": f"{data.names[worst['cell']]}, launch {worst['repeat'] + 1}"}
     values = {"num": len(rows), "num_known": len(known), "worst": float(known.max())} | (values or {})
-    cells = tuple(rows["cell"].unique())
-    return [Finding(kind, values, (of_runs("measurements", rows),), cells, "warnings", words)]
+    return [Finding(kind, values, (of_runs("measurements", rows),), tuple(rows["cell"].unique()), "warnings", words)]
 
 
 def _between_launches(data: ReportData) -> list[Finding]:
@@ -172,8 +180,7 @@ def _between_launches(data: ReportData) -> list[Finding]:
     known = ranges.dropna().sort_values(ascending=False, kind="stable")
     large, single = known[known > DISAGREEMENT_RATIO], ranges.index[ranges.isna()]
     counts = {"num_varying": len(large), "num_cells": len(known), "num_launches": repeats}
-    source = Source(file_of("launch_ranges"), what="all rows")
-    found = [Finding("confidence", counts, (source,), (), "warnings")]
+    found = [Finding("confidence", counts, (Source(file_of("launch_ranges"), what="all rows"),), (), "warnings")]
     runs = {"least_runs": MIN_LAUNCHES if data.campaign.imported else None, "repeats": MIN_LAUNCHES}
     if 2 * len(single) > len(ranges):
         values, source = {"num": len(single), "num_cells": len(ranges)}, of_cells("launch_ranges", single)
@@ -194,15 +201,14 @@ def _between_launches(data: ReportData) -> list[Finding]:
         found.append(Finding(kind, values, (source,), tuple(large.index), "warnings", words))
     cells = data.campaign.cells
     if few := tuple(cell.id for cell in cells if data.campaign.repeats_of(cell) < MIN_LAUNCHES):
-        source = Source(data.campaign.source, what="repeats")
-        values = {"num": len(few), "num_cells": len(cells)}
+        values, source = {"num": len(few), "num_cells": len(cells)}, Source(data.campaign.source, what="repeats")
         found.append(Finding("few_launches", values, (source,), few, "warnings", runs))
     return found
 
 
 def _drifting(ok: pd.DataFrame, of: Callable[..., list[Finding]]) -> list[Finding]:
     """Return the finding on times that rise or fall within more launches than chance explains."""
-    from scipy.special import bdtrc  # scipy.stats takes half a second to import
+    from scipy.special import bdtrc
 
     tested = ok[ok["has_drift"].notna()]
     drifts = tested["drift_ratio"].where(tested["has_drift"].astype(bool), 0)
@@ -210,8 +216,12 @@ def _drifting(ok: pd.DataFrame, of: Callable[..., list[Finding]]) -> list[Findin
     # A record without drift is flagged with probability DRIFT_P at most: a change too small to matter is never flagged.
     if num == 0 or bdtrc(num - 1, len(tested), DRIFT_P) > CHANCE:
         return []
-    values = {"largest": float(drifts.loc[drifts.abs().idxmax()])}
-    return of("drift", drifts.abs(), 0, values, trend=percent(values["largest"]), expected=three(expected, 2))
+    counts = {"rising": int((drifts > 0).sum()), "falling": int((drifts < 0).sum())}
+    values, most = {f"num_{name}": n for name, n in counts.items()}, max(counts.values())
+    is_real = {of: n == most or (n and bdtrc(n - 1, len(tested), DRIFT_P / 2) <= CHANCE) for of, n in counts.items()}
+    words = {name: STEPS[name] for name in counts if is_real[name]}
+    words |= {"trend": percent(largest := float(drifts.loc[drifts.abs().idxmax()])), "expected": three(expected, 2)}
+    return of("drift", drifts.abs(), 0, values | {"largest": largest}, **words)
 
 
 def _imprecise(ok: pd.DataFrame, launch_ranges: pd.DataFrame, of: Callable[..., list[Finding]]) -> list[Finding]:

@@ -160,9 +160,13 @@ def _value(rows: list, columns: tuple[Column, ...], names: dict[str, str]) -> Sq
     rows = [row for row in rows if not is_unknown(getattr(row, column.name))]
     if column is EFFICIENCY:
         rows = [row for row in rows if row.cell != row.baseline] or rows
-    column = in_unit(rows[0]) if column is VALUE else column
+    of_program = column is VALUE
+    if of_program:  # it may have several quantities
+        rows = [row for row in rows if row.reported_quantity == rows[0].reported_quantity]
+        column = in_unit(rows[0])
     is_rate = column.better == "larger"
     best = best_row(rows, column)
+    column = in_unit(best, best.reported) if of_program else column
     of_several = f"{'highest' if is_rate else 'lowest'} mean of {len(rows):,}: " if len(rows) > 1 else ""
     note, shown = f"{column.label} {Value.of(best, column)}, {of_several}{names[best.cell]}", column.of(best)[0]
     if column is not EFFICIENCY:

@@ -4,6 +4,7 @@ The compared time is the primary time, one per launch. Definitions: docs/metrics
 """
 
 import math
+import statistics
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -14,7 +15,7 @@ import pandas as pd
 from regatta.campaign.expansion import canonical_json
 from regatta.campaign.versus import complete_versus
 from regatta.core.moderation import MIN_LAUNCHES
-from regatta.core.statistics import interval_values
+from regatta.core.statistics import batch_of, interval_values
 from regatta.core.text import is_unknown
 from regatta.core.verdicts import Compared, Verdict, judge_all, noise_floor, verdict_text
 from regatta.kit.columns import EACH, FLAG, OF_PAIR, REAL, TEXT, WHOLE, Column, Columns, in_file
@@ -151,7 +152,7 @@ ALIKE = "A/A"
 ALIKE_RATIO = 0.05  # of the 95 % intervals of identical stacks exclude 1 by chance
 ALIKE_P = 0.01  # of a binomial test below which more do than by chance
 
-Times = dict[int, tuple[str, float]]  # repeat -> (batch, primary time) of one cell's ok launches
+Times = dict[int, tuple[str, float]]  # repeat -> (launch, primary time) of one cell's ok launches
 
 
 @dataclass(frozen=True)
@@ -223,9 +224,7 @@ def times_by_cell(measurements: pd.DataFrame, columns: dict[str, str] | None = N
     ok = with_primary(measurements, columns)
     lists = (ok[name].to_numpy(dtype=object).tolist() for name in ("cell", "repeat", "launch", "primary_s"))
     for cell, repeat, launch, seconds in zip(*lists, strict=True):
-        # A batch, named by its launches, is one allocation unless it was interrupted. An unknown one equals no other.
-        batch = math.nan if is_unknown(launch) else launch.rsplit("-", 2)[0]
-        found[cell][int(repeat)] = (batch, float(seconds))
+        found[cell][int(repeat)] = (None if is_unknown(launch) else launch, float(seconds))
     return found
 
 
@@ -235,14 +234,20 @@ def sides_of(reference: Times, other: Times, group: str = "", is_same_campaign: 
     Launches without a counterpart are left out. If they are half of a side or more, all are used, unpaired.
     """
     both = sorted(reference.keys() & other) if is_same_campaign else ()
-    shared = [repeat for repeat in both if reference[repeat][0] == other[repeat][0]]
+    shared = [repeat for repeat in both if batch_name(reference[repeat][0]) == batch_name(other[repeat][0])]
     is_paired = 2 * len(shared) > max(len(reference), len(other))
     repeats = (shared, shared) if is_paired else (sorted(reference), sorted(other))
     launches = [[of[r] for r in of_side] for of, of_side in zip((reference, other), repeats, strict=True)]
     seconds = ([time for _, time in of_side] for of_side in launches)
-    batches = tuple(tuple(batch for batch, _ in of_side) for of_side in launches)
-    allocations = tuple(() if any(map(is_unknown, of_side)) else of_side for of_side in batches)
-    return Compared(*seconds, is_paired, group, allocations, tuple(map(tuple, repeats)))
+    names = [[launch for launch, _ in of_side] for of_side in launches]
+    allocations = (() if any(map(is_unknown, of_side)) else tuple(map(batch_name, of_side)) for of_side in names)
+    repeats, batches = tuple(map(tuple, repeats)), tuple(map(batch_of, names))
+    return Compared(*seconds, is_paired, group, tuple(allocations), repeats, batches)
+
+
+def batch_name(launch: str | None) -> str | float:
+    """Return the batch of a launch: one allocation unless it was interrupted. An unknown one equals no other."""
+    return math.nan if is_unknown(launch) else launch.rsplit("-", 2)[0]
 
 
 def _compared(campaign: FrozenCampaign, times: dict[str, Times], pair: CellPair) -> Compared:
@@ -295,3 +300,16 @@ def is_within_margin(comparisons: pd.DataFrame) -> pd.Series:
     ratio, limit = comparisons["time_ratio"], 1 + comparisons["margin_ratio"]
     is_within = ((ratio <= limit) & (ratio >= 1 / limit)).fillna(False)
     return is_within & ~comparisons["verdict"].isin(["faster", "slower"])
+
+
+def half_widths(judged: pd.DataFrame) -> dict | None:
+    """Return median and maximum of half the width of the 95 % intervals on a log scale, as ratio - 1.
+
+    An interval around a smaller difference would include 1. num_unknown: pairs without an interval. None without any.
+    """
+    known = judged[(judged["interval"] == "interval").fillna(False)]
+    found = ((known["time_high_ratio"] / known["time_low_ratio"]).astype(float) ** 0.5 - 1).tolist()
+    if not found:
+        return None
+    values = {"median_ratio": statistics.median(found), "max_ratio": max(found)}
+    return values | {"num": len(found), "num_unknown": len(judged) - len(found)}

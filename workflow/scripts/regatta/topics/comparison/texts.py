@@ -14,6 +14,7 @@ from regatta.core.patterns import Pattern, axes_of, find_patterns
 from regatta.core.text import change_text, is_unknown, with_minus_signs
 from regatta.core.verdicts import (
     MIN_NOISE_PAIRS,
+    has_both_directions,
     is_below_threshold,
     margins_text,
     settled_direction,
@@ -24,7 +25,7 @@ from regatta.kit.kinds import FAIR, LOW, NOTE, RESULT, SUMMARY, Kind, filled, jo
 from regatta.report.findings import Finding, Source, excess_text, percent_number
 from regatta.report.rows import table_rows
 from regatta.topics.base import plain_rows
-from regatta.topics.comparison.comparison_tables import ALIKE, MARGIN, RATIO, by_effect
+from regatta.topics.comparison.comparison_tables import ALIKE, MARGIN, RATIO, by_effect, half_widths
 from regatta.topics.comparison.sides import axis_label, axis_text, pair_text, sides_text
 
 VERDICTS = ("slower", "faster", "inconclusive", "equivalent")
@@ -51,7 +52,11 @@ OUTCOMES = {
             "{value} is significantly faster in {faster} of {num:cell/cells}",
             "{value} is {span}",
         ),
-        ("95 % CIs {ends}", "95 % CIs of {num:cell/cells}"),
+        (
+            "95 % CIs {ends}; {chance} in the other direction, perhaps by chance",
+            "95 % CIs {ends}",
+            "95 % CIs of {num:cell/cells}",
+        ),
     ),
     "undecided": ("{value} vs. {reference}: median difference {median} %", ""),
 }
@@ -85,6 +90,8 @@ KINDS = (
         parts=(
             "Precision: ±{half_width} (median half-width of the 95 % CIs, maximum {largest_half_width}).",
             "Largest difference: {largest}, {largest_text} %.",
+            "Successive launches are correlated ({launch_correlation:.2f}): intervals of {num_widened} of"
+            " {num:pair/pairs} are widened, up to {widening_ratio:.2f} times.",
             "Intervals of {num_without} of {num:pair/pairs} exclude the variation between allocations.",
         ),
         term="Half-width of an interval",
@@ -193,19 +200,6 @@ def is_equal(judged: pd.DataFrame) -> bool:
     return bool((judged["verdict"] == "equivalent").all()) and 2 * sum(num_within(judged).values()) <= len(judged)
 
 
-def half_widths(judged: pd.DataFrame) -> dict | None:
-    """Return median and maximum of half the width of the 95 % intervals on a log scale, as ratio - 1.
-
-    An interval around a smaller difference would include 1. num_unknown: pairs without an interval. None without any.
-    """
-    known = judged[(judged["interval"] == "interval").fillna(False)]
-    found = ((known["time_high_ratio"] / known["time_low_ratio"]).astype(float) ** 0.5 - 1).tolist()
-    if not found:
-        return None
-    values = {"median_ratio": statistics.median(found), "max_ratio": max(found)}
-    return values | {"num": len(found), "num_unknown": len(judged) - len(found)}
-
-
 def compared_findings(judged: pd.DataFrame, sources: tuple[Source, ...] = ()) -> list[Finding]:
     """Return the statement on compared pairs, and the verdicts behind it. judged: of `judged_rows`, with `label`."""
     if judged.empty:
@@ -254,6 +248,10 @@ def compared_findings(judged: pd.DataFrame, sources: tuple[Source, ...] = ()) ->
         "largest_half_width": half and f"{percent_number(half['max_ratio'])} %",
         "num_without": int(((judged["axis"] == "campaign") & ~judged["test"].str.endswith("of allocations")).sum()),
     }
+    widened = judged[(judged["widening_ratio"] > 1).fillna(False)]
+    values["num_widened"] = len(widened)
+    for name in ("launch_correlation", "widening_ratio") if len(widened) else ():
+        values[name] = float(widened[name].max())
     is_said = any("num_beyond" in part for part in parts)
     words["limit"] = "" if is_said or words["num_beyond"] or words["num_open"] or few else words["margin"]
     if (axis := judged["axis"].iloc[0]) != "campaign":
@@ -331,11 +329,14 @@ def outcome(rows: pd.DataFrame) -> tuple[dict, str, str]:
         name = "slower"
     elif (rows["verdict"] == "equivalent").all():
         name = "equal"
-    elif all(significant.values()):
+    elif has_both_directions([direction_of(row) for row in table_rows(rows)], rows["p_value"].tolist()):
         name = "both_ways"
     part = {"reference": sides[0], "value": sides[1], "benchmarks": rows["benchmark"].unique().tolist()}
     part |= {"outcome": name, "num": len(rows), "median_ratio": median, "direction": None, "chosen": None}
     words = part | significant | {"other": other, "opposite": sum(significant.values()) - num}
+    if name == "uncertain" and all(significant.values()):
+        fewer = min(significant, key=significant.get)
+        words |= {"chance": significant[fewer], fewer: 0}
     num_beyond = int(rows["verdict"].isin(["slower", "faster"]).sum())
     within = num_within(rows)["slower" if is_slower else "faster"]
     words["judged"] = _judged_text(len(rows), num, within, num_beyond, margins_text(rows["margin_ratio"].unique()))

@@ -164,17 +164,17 @@ def _judged(rows: list[dict], margin: float | None) -> list[dict]:
     """Return the rows with the verdicts on their lags."""
     margin = MARGIN if margin is None else margin
     lags = launch_table([dict(enumerate(row.pop("lags"))) for row in rows])
-    judged = judged_lags(lags, [row["quantity"] for row in rows], margin) if rows else []
+    places = [str([row.get(name) for name in PLACE]) for row in rows]  # rows of one share their launches
+    judged = judged_lags(lags, [row["quantity"] for row in rows], margin, places) if rows else []
     return [row | of_row for row, of_row in zip(rows, judged, strict=True)]
 
 
-def judged_lags(lags: np.ndarray, groups: list[str], margin: float) -> list[dict]:
+def judged_lags(lags: np.ndarray, groups: list[str], margin: float, batches: list[str] | None = None) -> list[dict]:
     """Return the mean lag of each row over launches with its interval, p corrected over all rows, and the verdict.
 
-    lags: (rows, launches), NaN where unknown. slow: the whole interval is beyond the margin, and p is at most
-    FALSE_DISCOVERIES.
+    lags: (rows, launches), NaN where unknown. slow: the interval is beyond the margin, p is at most FALSE_DISCOVERIES.
     """
-    found = moderation.paired_contrasts(lags, np.zeros(lags.shape), np.array(groups))
+    found = moderation.paired_contrasts(lags, np.zeros(lags.shape), np.array(groups), batches=batches)
     adjusted = moderation.adjust_for_number(found.p_value)
     words = moderation.words(found, adjusted, np.full(len(lags), margin))
     half = np.where(found.num < MIN_LAUNCHES, np.nan, found.half_width)

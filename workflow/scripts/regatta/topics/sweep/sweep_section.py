@@ -21,6 +21,7 @@ from regatta.topics.base import ReportData, TableSpec, Topic, once_per_report, p
 from regatta.topics.comparison.comparison_tables import by_effect
 from regatta.topics.comparison.heatmap import ratio_square
 from regatta.topics.comparison.texts import direction_of
+from regatta.topics.failures import failing_hosts_of
 from regatta.topics.status_matrix import square_without_value, statuses_by_cell
 from regatta.topics.sweep.sweep_tables import (
     PLACE,
@@ -30,12 +31,14 @@ from regatta.topics.sweep.sweep_tables import (
     WORDS,
     sweep_nodes_table,
     sweep_pairs_table,
+    workload_of,
 )
 
 MOST_FINDINGS = 5
 MOST_ROWS_OPEN = 12  # nodes; further groups are folded
 MOST_NODES_MATRIX = 32  # of a matrix of pairs
 MOST_COLUMNS_BESIDE = 3  # of a matrix beside a figure
+MOST_FAILING = 0.25  # share of the nodes or pairs; more failing ones are not called failed without a test
 MOST_NAMED = 8  # failed nodes or pairs in a figure
 # Groups of the matrix in its order: a node is in the first group that applies to any of its cells.
 GROUPS = {
@@ -79,12 +82,16 @@ def failed_hosts(data: ReportData) -> dict[str, int]:
     """Return the number of failed measurements of each node or pair that has any.
 
     A node of a sweep of pairs counts as failed if none of its measurements is ok: one broken node fails all its pairs.
+    A workload that fails in many places says nothing about one of them, unless failures are more frequent there.
     """
-    statuses, num_failed, is_ok = statuses_by_cell(data.measurements), Counter(), set()
+    statuses, num_failed, is_ok, found = statuses_by_cell(data.measurements), Counter(), set(), failing_hosts_of(data)
+    places = Counter(workload_of(cell) for cell in data.campaign.cells)
+    failing = Counter(workload_of(cell) for cell in data.campaign.cells if count_failed(statuses[cell.id]))
     for cell in data.campaign.cells:
-        counts, hosts = statuses[cell.id], cell.hosts
-        for name in {", ".join(hosts), *hosts}:
-            num_failed[name] += count_failed(counts)
+        counts, hosts, workload = statuses[cell.id], cell.hosts, workload_of(cell)
+        if failing[workload] <= max(1, MOST_FAILING * places[workload]) or found.intersection(hosts):
+            for name in {", ".join(hosts), *hosts}:
+                num_failed[name] += count_failed(counts)
         is_ok |= set(hosts) if counts["ok"] and len(hosts) > 1 else set()
     return {name: num for name, num in num_failed.items() if num and name not in is_ok}
 

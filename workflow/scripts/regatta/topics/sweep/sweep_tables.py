@@ -142,12 +142,15 @@ def _ranked(
             launches.append(member.times)
             if others := {repeat: time for repeat, time in zip(repeats, of_others, strict=True) if not np.isnan(time)}:
                 own, known = [member.times[repeat] for repeat in others], (tuple(others),) * 2
-                found = Compared(list(others.values()), own, True, member.row["benchmark"], repeats=known)
+                times = (list(others.values()), own)
+                batch = (rows[-1]["hosts"],) * 2  # the nodes of a job; their workloads share its launches
+                found = Compared(*times, True, member.row["benchmark"], repeats=known, batches=batch)
                 compared.append((rows[-1], found))
                 ranked.append((found.ratio.mean, rows[-1]))
         for place, (_, row) in enumerate(sorted(ranked, key=lambda pair: pair[0]), start=1):
             row |= {"place": place, "num_places": len(ranked)}
-    for row, mean in zip(rows, over_launches(launches, [row["benchmark"] for row in rows]), strict=True):
+    benchmarks, hosts = ([row[name] for row in rows] for name in ("benchmark", "hosts"))
+    for row, mean in zip(rows, over_launches(launches, benchmarks, batches=hosts), strict=True):
         row |= interval_values("time", "s", mean)
     verdicts = judge_all([found for _, found in compared], [row["margin_ratio"] for row, _ in compared])
     for (row, _), verdict in zip(compared, verdicts, strict=True):
