@@ -114,9 +114,9 @@ BAD = {
     "torn, without a unit": (with_line(3, "step 3 took 5.step 3 took 5.2", steps() * 2), BARE, "line 4: several"),
     "each twice": (text(steps(times_printed=2)), TOOK, "each is printed 2 times (lines 1, 2)"),
     "each three times, without a counter": (text(steps(line="took {t} ms", times_printed=3)), TOOK, "3 times"),
-    "one twice": (with_line(3, steps()[2]), TOOK, "line 4: printed before"),
-    "the last twice": (with_line(6, steps()[5]), TOOK, "line 7: printed before"),
-    "some again after a restart": (text(steps() + steps()[3:]), TOOK, "lines 7, 8, 9: printed before"),
+    "one twice": (with_line(3, steps()[2]), TOOK, "line 4: already printed"),
+    "the last twice": (with_line(6, steps()[5]), TOOK, "line 7: already printed"),
+    "some again after a restart": (text(steps() + steps()[3:]), TOOK, "lines 7, 8, 9: already printed"),
     "each in two logs": (
         text([f"{prefix}{line}" for line in steps() for prefix in ("", "INFO:root:")]),
         TOOK,
@@ -125,17 +125,17 @@ BAD = {
     "one twice and one torn, as many as expected": (
         with_line(3, steps()[2]) + "step 6 took 5.1",
         TOOK | {"expected": 7},
-        "'5.1' (line 8); line 4: printed before",
+        "'5.1' (line 8); line 4: already printed",
     ),
     "behind the end of what is read of a line": (
         text([" ".join(steps(TIMES * 200))]),
         TOOK,
-        "of line 1, which are read",
+        "of line 1. Only",
     ),
     "the only ones there, on a labelled line": (
         LABELLED + f"1: {'x' * 25_000} took 5.1 ms\n",
         TOOK,
-        "'5.1' is behind the first 10,000 characters of line 2",
+        "'5.1' is after the first 10,000 characters of line 2",
     ),
     "of ranks with clocks": (
         text([f"12:00:0{n}.{rank} step {n} took {t + rank} ms" for n, t in enumerate(TIMES) for rank in (0, 1)]),
@@ -157,7 +157,7 @@ BAD = {
         TOOK,
         "printed on 2 ranks: 0 (line 1), 1 (line 2)",
     ),
-    "one number at the end of what is read of a line": ("x" * 9_990 + " triad 1234.5\n", MATCH, "'1234.5' is behind"),
+    "one number at the end of what is read of a line": ("x" * 9_990 + " triad 1234.5\n", MATCH, "'1234.5' is after"),
     "of ranks without labels": (ranks(TWO, ""), TOOK, "2 times with different numbers (lines 1, 2)"),
     "fewer than expected": (text(steps()), TOOK | {"expected": 7}, "6 samples, 7 expected"),
     "more than expected": (text(steps(times_printed=2)), TOOK | {"expected": 6}, "12 samples, 6 expected; each is"),

@@ -532,7 +532,7 @@ def test_other_ranks_than_planned_are_a_placement_failure(ended, started):
         (b"rate: 4\0\nPASSED\n", {}, "binary"),
         (b"rate: 4\nrate: 5\nPASSED\n", {}, "different numbers"),
         (b"rate: inf\nPASSED\n", {}, "not finite"),
-        (b"rate: 0\nPASSED\n", {}, "not above 0"),
+        (b"rate: 0\nPASSED\n", {}, "not positive"),
         (b"rate: 4\n", {}, "check.match"),
         (b"", {}, "no line matches"),
         (b"a" * 60 + b"!\n", {"read": {"rate": RATE | {"match": "(a+)+$"}}}, "nested"),

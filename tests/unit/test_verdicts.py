@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from regatta.core import moderation
 from regatta.core.moderation import adjust_for_number
-from regatta.core.verdicts import TEST, Compared, judge_all, noise_floor, verdict_text
+from regatta.core.verdicts import TEST, Compared, has_both_directions, judge_all, noise_floor, verdict_text
 
 SECONDS = st.floats(min_value=1e-6, max_value=1e3)
 MARGIN = 0.05
@@ -368,3 +368,21 @@ def test_cells_that_lack_a_launch_share_the_others_with_their_repeats(is_paired)
     assert expected.freedom.max() < (
         4.1 if is_paired else 8.1
     )  # all cells together know as much as 5 launches: 4 and 8
+
+
+@pytest.mark.parametrize(
+    ("directions", "p_values", "expected"),
+    [
+        ([], [], False),
+        ([None] * 3, [None] * 3, False),  # none tested
+        (["slower"] * 3, [1e-4] * 3, False),
+        (["slower"] * 6 + [None] * 5 + ["faster"], [1e-4] * 6 + [0.5] * 5 + [0.0017], False),  # 6 x 0.0017
+        (["slower"] * 6 + [None] * 5 + ["faster"], [1e-4] * 6 + [0.5] * 5 + [0.0016], True),
+        (["slower"] * 6 + [None] * 4 + ["faster"] * 2, [1e-4] * 6 + [0.5] * 4 + [0.004] * 2, True),
+        (["slower", "faster", None], [0.004, 1e-5, 0.5], True),  # 2 x 0.004
+        (["slower", "faster", None], [0.006, 1e-5, 0.5], False),
+        (["slower", "faster", None], [1e-5, 0.006, math.nan], True),  # one in its family
+    ],
+)
+def test_a_direction_with_one_cell_needs_a_p_corrected_over_its_family(directions, p_values, expected):
+    assert has_both_directions(directions, p_values) is expected

@@ -22,7 +22,7 @@ def gate_lines(done):
 def headline(done):
     """Return the verdict of the gate's first line, and its numbers."""
     _, verdict, counts = gate_lines(done)[0].split(": ")
-    counts += gate_lines(done)[1] if "can fail" in gate_lines(done)[1] else ""
+    counts += gate_lines(done)[1] if "fails a cell" in gate_lines(done)[1] else ""
     return verdict, [float(number) for number in re.findall(r"\d+(?:\.\d+)?", counts)]
 
 

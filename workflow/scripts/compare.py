@@ -51,7 +51,7 @@ def main() -> None:
 def results_of(name: str) -> Path:
     """Return a folder or file; a name that is neither is that of a folder in results."""
     if not name:
-        raise UserError("A campaign to compare is empty. Write make compare A=before B=after.")
+        raise UserError("A campaign name is empty. Usage: make compare A=before B=after.")
     path, named = Path(name), Path("results", name)
     return named if not path.exists() and named.is_dir() else path
 

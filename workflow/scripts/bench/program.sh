@@ -27,7 +27,7 @@ fi
 
 export NODE_RANK="${SLURM_NODEID:-0}"
 if [ "$starts" != - ]; then
-    # It would take itself for one of its ranks. What mpirun and torchrun need stays: job, node list, number of the node.
+    # Otherwise the program would act as one of its ranks. What mpirun and torchrun need stays: job, node list, number of the node.
     unset RANK WORLD_SIZE LOCAL_RANK LOCAL_SIZE LOCAL_WORLD_SIZE GROUP_RANK GROUP_WORLD_SIZE ROLE_RANK ROLE_WORLD_SIZE
     unset SLURM_PROCID SLURM_LOCALID SLURM_NTASKS SLURM_NPROCS MPI_LOCALRANKID MPI_LOCALNRANKS
     set -f

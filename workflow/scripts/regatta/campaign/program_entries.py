@@ -283,7 +283,7 @@ def starts_ranks(spec: dict) -> bool:
 
 
 def is_unverified(spec: dict) -> bool:
-    """Return whether nothing shows that the program has started all ranks of the shape."""
+    """Return whether the number of ranks that the program started is not verified."""
     return starts_ranks(spec) and "ranks" not in spec["program"]["check"]
 
 

@@ -31,7 +31,7 @@ def env_problems(env: Mapping[str, str], templates: Collection[str]) -> Iterator
     """Yield what is wrong with the variables of a stack or a cluster file. templates: those of `env`."""
     for name, value in env.items():
         if name in OF_RANKS:
-            text = "is another for each rank, so Regatta sets it. Remove it."
+            text = "differs between ranks, so Regatta sets it. Remove it."
             yield Problem(("env", name), text, has_value=False)
         if found := OF_COMMAND.search(value):
             known = " and ".join(f"{{{template}}}" for template in templates)
@@ -40,7 +40,7 @@ def env_problems(env: Mapping[str, str], templates: Collection[str]) -> Iterator
         for word in re.split(r"[:/]", value):
             if found := _variable(word):
                 shell = "Write its value, or set it in a step of `prologue`, which Bash runs"
-                text = f"contains {word}, which stays as it is: no shell reads env."
+                text = f"contains {word}, which is not expanded: no shell reads env."
                 yield Problem(("env", name), f"{text} {_instead(found, templates, shell)}")
                 break
 
@@ -54,13 +54,13 @@ def command_problem(words: list[str], index: int, templates: Collection[str]) ->
     if word is None:
         return None
     shell = "Read the variable in the program, or let a shell start it: [sh, -c, 'exec PROGRAM \"$NAME\"']"
-    return f"contains {word}, which stays as it is: no shell reads it. {_instead(_variable(word), templates, shell)}"
+    return f"contains {word}, which is not expanded: no shell reads it. {_instead(_variable(word), templates, shell)}"
 
 
 def _instead(name: str, templates: Collection[str], shell: str) -> str:
     template = TEMPLATES.get(name)
     instead = f"Write {{{template}}}" if template in templates else shell.replace("$NAME", f"${name}")
-    return f"{instead}; a literal $ is $$."
+    return f"{instead}; for a literal $, write $$."
 
 
 def _variable(word: str) -> str | None:

@@ -83,7 +83,7 @@ def statements(found: CampaignsCompared) -> list[tuple[str, str, str, str]]:
     ]
     return [
         *said[:-1],
-        *([("comparisons", "Gate", "A gate decides otherwise", found.gate)] if found.gate else []),
+        *([("comparisons", "Gate", "A gate would decide differently", found.gate)] if found.gate else []),
         said[-1],
     ]
 

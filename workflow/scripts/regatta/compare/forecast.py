@@ -1,4 +1,4 @@
-"""What a gate will be able to decide, before its campaign is measured: from the noise of the baseline campaign."""
+"""Forecast which cells a gate will leave undecided, from the noise of the baseline campaign."""
 
 from dataclasses import dataclass, replace
 
@@ -71,9 +71,9 @@ def gate_forecast(plan: Plan) -> list[str]:
         )
         if found.undecided >= 1:
             more = f", and `allocations: {RECOMMENDED}` in both campaigns," if has_jobs(campaign, base.campaign) else ""
-            texts.append(f"more launches{more} decide more cells")
+            texts.append(f"more launches{more} settle more cells")
     if num := len(pairs) - len(tested):
-        texts.append(f"{plural(num, 'cell')} with fewer than {MIN_LAUNCHES} launches on one side only screened")
+        texts.append(f"{plural(num, 'cell')} only screened (fewer than {MIN_LAUNCHES} launches on one side)")
     if gate["allocation_variation"] is None and not has_jobs(campaign, base.campaign):
         texts.append(NO_JOBS)
     return ["; ".join(texts)]

@@ -68,13 +68,13 @@ KINDS = (
     ),
     Kind(
         *("differs", NOTE),
-        lead="note: compare.py, which judges by the margin ({margin}) alone, differs: {differences}",
+        lead="note: compare.py applies only the margin ({margin}) and differs: {differences}",
     ),
 )
 DIFFERENCES = {
-    "not_failed": "{num:cell/cells} slower there, no failure here",
-    "only_failed": "{num:regression/regressions} here, not slower there: it does not screen",
-    "only_stopped": "{num:undecided cell/undecided cells} here, without effect on its exit status",
+    "not_failed": "{num:cell/cells} slower there, not failed here",
+    "only_failed": "{num:regression/regressions} here, not slower there (compare.py does not screen)",
+    "only_stopped": "{num:undecided cell/undecided cells} here (no effect on its exit status)",
 }
 
 

@@ -18,10 +18,10 @@ ALLOCATION_VARIATION = 0.085  # default with jobs: for a standard deviation of 3
 PASSED, FAILED, UNDECIDED = "passed", "failed", "undecided"
 LIKELY, FAIL, PASS = POLICIES = ("likely", "fail", "pass")  # of gate.undecided
 NO_JOBS = "drift of the machine between the two runs is not covered: set gate.allocation_variation to cover it"
-# What compare.py says of a gate, by kind of `differences`.
+# How compare.py describes the difference from a gate, by kind of `differences`.
 ELSEWHERE = {
     "not_failed": "{num:slower cell/slower cells} would not fail it",
-    "only_failed": "{num:cell/cells} not slower here would fail it: it screens those with fewer than"
+    "only_failed": "{num:cell/cells} not slower here would fail it, because it screens cells with fewer than"
     f" {MIN_LAUNCHES} launches",
     "only_stopped": "{num:undecided cell/undecided cells} would stop it",
 }
@@ -66,17 +66,17 @@ def stops(row: object, undecided: str) -> bool:
 
 
 def threshold_text(margin: float, allocation_variation: float, thresholds: Sequence[float]) -> str:
-    """Return what decides first: beyond which difference a cell can fail. thresholds: of the cells."""
-    alone = f"beyond {margins_text([margin])}, the margin"
+    """Return the difference beyond which a cell fails, as text. thresholds: of the cells."""
+    alone = f"slower by more than {margins_text([margin])} (the margin)"
     wider = [threshold for threshold in thresholds if threshold > margin]
     if not wider:
-        return f"can fail a cell only {alone}"
-    both = f"beyond {margins_text(wider[:1])}: margin {margins_text([margin])} and"
-    both += f" {margins_text([allocation_variation])} between allocations"
+        return f"fails a cell only if it is {alone}"
+    both = f"slower by more than {margins_text(wider[:1])} (margin {margins_text([margin])} and"
+    both += f" {margins_text([allocation_variation])} between allocations)"
     if len(wider) == len(thresholds):
-        return f"can fail a cell only {both}"
+        return f"fails a cell only if it is {both}"
     num = plural(len(thresholds) - len(wider), "cell")
-    return f"can fail {num} only {alone}, and {plural(len(wider), 'cell')} only {both}"
+    return f"fails {num} only if {alone}, and {plural(len(wider), 'cell')} only if {both}"
 
 
 def is_slower_alone(row: object, margin: float) -> bool:
@@ -88,7 +88,7 @@ def is_slower_alone(row: object, margin: float) -> bool:
 def differences(rows: Iterable[tuple[object, bool]], undecided: str = LIKELY) -> dict[str, int]:
     """Return how many cells a gate and compare.py decide differently, by kind.
 
-    rows: of the gate, and whether compare.py calls each slower. not_failed: slower there, no failure here.
+    rows: of the gate, and whether compare.py calls each slower. not_failed: slower there, not failed here.
     only_failed: the reverse. only_stopped: undecided, so the gate stops; not slower there.
     """
     found = Counter()

@@ -57,7 +57,7 @@ class RatioAxis:
 
     @classmethod
     def of(cls, judged: pd.DataFrame) -> "RatioAxis":
-        """Return the axis of some rows. It spans all ratios with their ends, so that no bar is cut."""
+        """Return the axis of some rows. It spans all ratios and interval ends, so that no bar is cut off."""
         margin = math.log1p(float(judged["margin_ratio"].max()))
         ends = judged[["time_ratio", "time_low_ratio", "time_high_ratio"]].astype(float)
         return cls(max(float(np.abs(np.log(ends)).max(axis=None)), 2 * margin, 0.01), margin)

@@ -42,7 +42,7 @@ def parse_number(text: str, comma: str = "") -> float:
     sign, digits, exponent = parts.groups()
     value = float(f"{sign}{_with_point(digits, comma)}{exponent.replace('D', 'e').replace('d', 'e')}")
     if not math.isfinite(value):
-        raise ValueError("beyond the range of numbers")
+        raise ValueError("out of range")
     return value
 
 
@@ -53,7 +53,8 @@ def _with_point(digits: str, comma: str) -> str:
             if digits.count(".") == 1:
                 whole = digits.replace(".", "")
                 raise ValueError(
-                    f"it is {whole} with a group, or {digits} with a decimal point", "Print it without groups"
+                    f"it is {whole} if the dot separates thousands, or {digits} if it is decimal",
+                    "Print it without groups",
                 )
             return digits.replace(".", "")
         if DOT_GROUPS.fullmatch(digits) and digits.count(".") > 1:

@@ -184,7 +184,7 @@ def read_quantities(
 
 
 def _ranks_problem(pattern: str, matches: list[Match], num_ranks: Collection[int]) -> list[str]:
-    """Return that an output states another number of ranks than planned, or none."""
+    """Return the problem if an output states a number of ranks other than planned, or none."""
     if not matches:
         return [f"check.ranks: no line matches '{pattern}'. The program failed, or the pattern is wrong"]
     for match in matches:
@@ -227,8 +227,8 @@ def _numbers(name: str, quantity: Quantity, matches: list[Match], similar: list[
         remedy = "Print it on one rank: the slowest time, or the sum of rates"
         raise ValueError(f"read.{name}: printed on {len(ranks)} ranks: {places}{more}. {remedy}")
     if not is_complete and (behind := [match for match in matches if match.is_behind]):
-        shown = f"{quoted(behind[0].whole)} is behind the first {MOST_CHARACTERS:,} characters of line {behind[0].line}"
-        raise ValueError(f"read.{name}: {shown}, which are read. Print shorter lines")
+        shown = f"{quoted(behind[0].whole)} is after the first {MOST_CHARACTERS:,} characters of line {behind[0].line}"
+        raise ValueError(f"read.{name}: {shown}. Only these are read. Print shorter lines")
     found = [*doubts(matches, is_complete)]
     if len(numbers) <= quantity.drop:
         few = f"only {plural(len(numbers), 'match', 'matches')}, {quantity.drop} of them dropped"
@@ -255,19 +255,19 @@ def _number(quantity: Quantity, match: Match) -> float:
     seconds = parse_duration(text, quantity.comma) if wanted.powers == {"s": 1} else None
     number = parse_scaled(text, quantity.comma) if seconds is None else seconds
     if whole:
-        raise ValueError(f"cut from {quoted(whole)}", f"Capture all of it, {_how_to_capture(text, whole)}")
+        raise ValueError(f"only part of {quoted(whole)}", f"Capture all of it, {_how_to_capture(text, whole)}")
     if seconds is not None:
         return seconds
     if unit is None:
         if _contradicts(behind, quantity.unit):
-            reason = f"its unit in the output is {quoted(behind)}, and in the campaign {quantity.unit or 'empty'}"
+            reason = f"its unit is {quoted(behind)} in the output, but {quantity.unit or 'empty'} in the campaign"
             raise ValueError(reason, "Correct `unit`, or capture the unit as a group named unit")
         return scaled(number, wanted.factor)
     found = find_unit(unit, kind=wanted.si)
     if found.powers == wanted.powers:
         return scaled(number, found.factor)
     if not found.is_inverse_of(wanted):
-        raise ValueError(f"its unit {quoted(unit)} is not of the kind of {quantity.unit or 'a dimensionless number'}")
+        raise ValueError(f"its unit {quoted(unit)} cannot be converted to {quantity.unit or 'a dimensionless number'}")
     if number == 0:
         raise ValueError(f"0 {unit} has no inverse")
     return 1 / scaled(number, found.factor)
@@ -298,7 +298,7 @@ def _other_unit(name: str, quantity: Quantity, match: Match) -> str:
         return ""
     if found.powers != matched.powers and not found.is_inverse_of(matched):
         return ""
-    left_out = f"line {match.line}: {name} has the unit {quoted(match.unit)} here, and the pattern '{quantity.pattern}'"
+    left_out = f"line {match.line}: {name} has the unit {quoted(match.unit)} here, but the pattern '{quantity.pattern}'"
     remedy = r"Capture the unit as a group named unit: (?P<value>[\d.]+) ?(?P<unit>\S+)"
     return f"{left_out} matches only {quoted(match.behind)}. {remedy}"
 

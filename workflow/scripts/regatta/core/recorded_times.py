@@ -42,15 +42,15 @@ def work_of(quantity: Quantity) -> float | None:
 def sample_ns(value: float, quantity: Quantity) -> int:
     """Return a number of an output, in SI units, as nanoseconds. Raises ValueError outside of 1 ns to 30 years."""
     if not value > 0:
-        raise ValueError(f"{value:g} is not above 0")
+        raise ValueError(f"{value:g} is not positive")
     work = work_of(quantity)
     seconds = value * _seconds_of(quantity) if work is None else work / value
     nanoseconds = NANOSECONDS * seconds  # may be infinite, which cannot be rounded
     if not 0.5 < nanoseconds < MOST_NS:
-        raise ValueError(f"{value:g} is outside of what can be recorded; check the unit")
+        raise ValueError(f"{value:g} is outside the recordable range; check the unit")
     if abs(round(nanoseconds) - nanoseconds) > MOST_ROUNDING * nanoseconds:
-        reason = f"recorded as {nanoseconds:.3g} ns, which must be a whole number, it would change by more than 1 %"
-        raise ValueError(f"{value:g} is outside of what can be recorded: {reason}. Read the time of more calls")
+        reason = f"rounding {nanoseconds:.3g} ns to whole nanoseconds would change it by more than 1 %"
+        raise ValueError(f"{value:g} is outside the recordable range: {reason}. Read the time of more calls")
     return round(nanoseconds)
 
 

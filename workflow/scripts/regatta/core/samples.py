@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from regatta.core.matching import Match
 from regatta.core.text import plural, quoted
 
-# What stands in for a number: one in any notation, NaN, or the asterisks of Fortran.
+# A number in any notation, NaN, or the asterisks that Fortran prints on overflow.
 NUMBER = r"(?:[-+]?\.?\d|[-+]?(?:[nN][aA][nN]|[iI][nN][fF](?:inity)?)(?![A-Za-z])|\*\*)\S*"
 TORN = r"[-+]?\.?\d[\d.,]*(?:[eE][-+]?\d*)?"
 LEAST_RUNS = 3  # of lines that are all repeated as often
@@ -106,7 +106,7 @@ def doubts(matches: Sequence[Match], is_complete: bool = False) -> Iterator[str]
     crowded = [group for group in by_text if len(group) > 1]
     if 0 < len(crowded) <= len(by_text) / 10:
         lines = _lines(group[0] for group in crowded)
-        yield f"{lines}: several numbers, and one in the others. Output of several ranks may be mixed"
+        yield f"{lines}: several numbers, but one in the others. Output of several ranks may be interleaved"
     yield from _repetitions(read)
 
 
@@ -120,7 +120,7 @@ def _repetitions(matches: list[Match]) -> Iterator[str]:
             yield f"each is printed {sizes.pop()} times ({_lines(runs[0])})"
             return
     if again := [*_again(matches)]:
-        yield f"{_lines(again)}: printed before"
+        yield f"{_lines(again)}: already printed"
     else:
         yield from _interleaved(matches)
 
@@ -138,7 +138,7 @@ def _again(matches: Sequence[Match]) -> Iterator[Match]:
 
 
 def _interleaved(matches: list[Match]) -> Iterator[str]:
-    """Yield that each line occurs several times close to each other with different numbers, as if ranks printed it."""
+    """Yield the problem if nearby lines repeat with different numbers, as if several ranks had printed them."""
     places: dict[int, list[int]] = {}
     for place, match in enumerate(matches if all(match.rank is None for match in matches) else ()):
         places.setdefault(match.peer, []).append(place)

@@ -68,8 +68,8 @@ EXAMPLES = (
 ).split()
 KNOWN = (
     "times: ns, us, ms, s, min, h, day; bytes and bits: B, kB, KiB, Gbit; rates: GB/s, GiB/s, Gbit/s, Tflop/s, Hz, and"
-    " any count per time, such as tokens/s, it/s, widgets/min, also for each GPU: tokens/s/GPU; times of a count: s/it,"
-    " ns/op; simulated time: ns/day, hours/ns; W, J, kWh, tokens/J; %; or an empty unit, for a dimensionless number."
+    " any count per time, such as tokens/s, it/s, widgets/min, also per GPU: tokens/s/GPU; time per count: s/it,"
+    " ns/op; simulated time: ns/day, hours/ns; W, J, kWh, tokens/J; %; or an empty unit for a dimensionless number."
     " Prefixes: k, M, G, T, P, E, Ki, Mi, Gi, Ti"
 )
 SIMULATED = "simulated s"
@@ -148,13 +148,13 @@ def _parsed(text: str) -> Unit:
     if below and above.is_time and below[0].is_time:  # ns/day: the small one is simulated
         short, long = sorted((above.factor, below[0].factor))
         if not short <= 1e-6 or not long >= 1:
-            raise _UnknownUnit("It is a time per time; simulated time has us or a smaller unit: ns/day")
+            raise _UnknownUnit("A time per time must be simulated time, in us or a smaller unit: ns/day")
         parts = [Unit(unit.factor, {SIMULATED: 1}) if unit.factor == short else unit for unit in (above, below[0])]
         above, below = parts[0], [parts[1], *below[1:]]
     for unit in below:
         above = above.per(unit)
     if set(above.powers) - {*BASE} and not set(above.powers.values()) & {-1}:  # a bare count
-        raise _UnknownUnit("A count has the empty unit, a rate has a time: tokens/s")
+        raise _UnknownUnit("For a count, use the empty unit; for a rate, add a time: tokens/s")
     below = {name for name, power in above.powers.items() if power < 0}
     if not {"s", SIMULATED, "W", "J"} & {*above.powers} and not below <= {*BASE, *ABBREVIATED, *PLACES}:
         raise _UnknownUnit
@@ -232,9 +232,7 @@ def _rate(word: str) -> Unit | None:
 def _count(word: str) -> Unit:
     """Return the count of a word, with a prefix only before one that programs abbreviate: Mops, but kernels."""
     if word in PREFIXES:
-        raise _UnknownUnit(
-            "It is a prefix without a word. Write one such as Mops/s, or capture the prefix with the number"
-        )
+        raise _UnknownUnit("A prefix needs a unit. Write Mops/s, for example, or capture the prefix with the number")
     if word in AMBIGUOUS:
         raise _UnknownUnit(AMBIGUOUS[word])
     spaced = re.fullmatch(r"([kKMGTPE]|[Mm]illion|[Bb]illion) (.+)", word)

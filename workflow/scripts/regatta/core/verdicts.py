@@ -252,8 +252,8 @@ def has_both_directions(directions: list[str | None], p_values: list[float]) -> 
     """
     for word, other in (("slower", "faster"), ("faster", "slower")):
         family = [p for p, of in zip(p_values, directions, strict=True) if of != other and not is_unknown(p)]
-        p_least = min((p for p, of in zip(p_values, directions, strict=True) if of == word), default=1)
-        if directions.count(word) < 2 and p_least * len(family) > FALSE_DISCOVERIES:
+        num = directions.count(word)
+        if num == 0 or (num == 1 and p_values[directions.index(word)] * len(family) > FALSE_DISCOVERIES):
             return False
     return True
 

@@ -81,7 +81,7 @@ class CellHosts:
                 known = found.sets if "hosts" in line["spec"] else found.earlier
                 known.setdefault(_without_hosts(line["spec"]), set()).add(hosts)
         for cells in found.sets.values():
-            cells.add(())  # told apart before, so also now
+            cells.add(())  # distinguished before, so also now
         for item in items:
             for reading in item.source.readings:
                 if hosts := hosts_of(reading, item.source):
@@ -90,7 +90,7 @@ class CellHosts:
         return found
 
     def spec_of(self, reading: Reading, source: ImportedFile, stack: str) -> dict:
-        """Return the cell of a reading, with its hosts if they tell it from others."""
+        """Return the cell of a reading, with its hosts if they distinguish it from others."""
         spec = spec_of(reading, source, stack)
         if not self.sets or len(self.sets.get(cell_id(spec), ())) < 2:
             return spec

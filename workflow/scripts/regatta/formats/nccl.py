@@ -136,7 +136,7 @@ def _read_run(lines: list[str], name: str, options: Options, is_last: bool) -> I
     except UserError as error:
         if crash is None or table:
             raise
-        text = "a run that crashed before its operation and GPUs were known is left out"
+        text = "a run is excluded, because it crashed before its operation and GPUs were known"
         raise UncountedRunError(f"{name}:{crash.line}: {text}: {crash.cause.text}") from error
     rows = [_reading(run, row) for row in table]
     missing = _missing_rows(len(rows), sizes, head)

@@ -203,6 +203,8 @@ def refuse_repeats(readings: Iterable[Reading], name: str) -> None:
         cell = tuple(reading.parameters.items())
         if cell in found:
             again = f"{reading.parameters['operation']} of {reading.parameters['message_bytes']} bytes again"
-            want = "each size once per run. Cycles (-N) share their processes and are no launches: run with -N 1"
+            want = (
+                "each size once per run. Cycles (-N) share processes, so they are not separate launches: run with -N 1"
+            )
             raise refusal(name, reading.line, again, want)
         found.add(cell)

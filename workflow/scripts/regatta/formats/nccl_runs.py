@@ -10,7 +10,7 @@ from regatta.formats.base import refusal
 from regatta.formats.text_tables import LineMatches, starts_of_runs
 from regatta.model.launches import Cause
 
-# What the program, MPI or Slurm prints about a run that dies, the most telling first.
+# What the program, MPI or Slurm prints about a run that crashes, the most informative first.
 DEATHS = tuple(
     map(
         re.compile,
@@ -103,7 +103,7 @@ def refuse_copies(found: dict[str, LineMatches], starts: list[int], name: str) -
 
 
 def cause_of(lines: list[str]) -> tuple[int, str] | None:
-    """Return line (from 0) and text of the most telling message about a death."""
+    """Return line (from 0) and text of the most informative message about a crash."""
     found = ((n, line) for death in DEATHS for n, line in enumerate(lines) if death.search(line))
     return next(((n, line.strip()) for n, line in found if "NCCL INFO" not in line), None)
 

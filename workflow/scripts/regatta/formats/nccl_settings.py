@@ -1,4 +1,4 @@
-"""What a time of nccl-tests is: the settings of a run that can change it, as text. Runs with other ones are not pooled.
+"""Describe what a time of nccl-tests means: the settings that can change it. Runs with different ones are not pooled.
 
 Texts print some settings in the header; of the others, the command line is read where a log or JSON has it.
 """

@@ -7,7 +7,7 @@ from functools import cached_property
 from regatta.core.matching import ESCAPES
 
 TIME = r"\d\d:\d\d:\d\d(?:[.,]\d{1,9})?"
-# `label`: what tells the lines of ranks or hosts apart. A last blank may be missing at the end of a line.
+# `label`: what distinguishes the lines of ranks or hosts. A last blank may be missing at the end of a line.
 PREFIXES = {
     "mpirun --tag-output": r"(?:\w{3} \w{3} [ \d]\d \d\d:\d\d:\d\d \d{4})?(?P<label>(?:\[[^\]\s]{1,300}\]){0,2})"
     r"<std(?:out|err|diag)>: ?",

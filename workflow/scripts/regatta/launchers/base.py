@@ -98,7 +98,7 @@ class Ranks(ABC):
 
     variables: tuple[str, ...] = ()  # prefixes of the scheduler's variables, which ranks do not inherit
     kept_variables: tuple[str, ...] = ()  # except these
-    templates: Mapping[str, str] = MappingProxyType({})  # those with the value of a variable of its own
+    templates: Mapping[str, str] = MappingProxyType({})  # those that have the value of a variable of this launcher
     replaced_variables: tuple[str, ...] = ()  # never inherited
     stack_keys: tuple[str, ...] = ()  # scheduler-specific keys of a stack; they belong to a cell's id
     first_log_line = LABELLED  # of a log whose lines begin with their ranks

@@ -92,14 +92,16 @@ def notes_of_programs(cells: Iterable[MatrixCell], history: History) -> list[str
     notes = []
     for (program, stack), (cell, found) in ran.items():
         for path in executables.unreadable(executables.files_of(cell.spec, (), cell.stack_entry), cell.cluster):
-            text = f"program {program}, stack {stack}: {path} cannot be read here, so a change of it is not detected"
+            text = f"program {program}, stack {stack}: {path} cannot be read here, so changes to it are not detected"
             notes.append(f"{text}. If only nodes have it, add its folder to node_folders of the cluster file")
         now = _file_now(cell, {path for path, *_ in found}) if found else None
         if len(found | ({now} if now else set())) > 1:
             *others, last = [f"{one_line(path)} ({size:,} bytes of {time})" for path, size, time in sorted(found)]
-            here = f"; here it is {now[0]} ({now[1]:,} bytes of {now[2]})" if now and now not in found else ""
+            here = f"; this machine has {now[0]} ({now[1]:,} bytes of {now[2]})" if now and now not in found else ""
             text = f"program {program}, stack {stack}: launches ran {' and '.join([*others, last])}{here}"
-            notes.append(f"{text}. They share cells. To measure a changed program again, write its path in command")
+            notes.append(
+                f"{text}. Their results share cells. To measure a changed program again, write its path in command"
+            )
     return notes
 
 

@@ -79,7 +79,7 @@ def _totals(plan: Plan) -> str:
             cost = f"about {long_duration(of.minutes / 60)}, included above"
             lines.append(f"first: a preflight on {size}, one short launch per stack ({stacks}); {cost}")
     if sums["outputs_read_again"]:
-        lines.append(read_again_text(sums["outputs_read_again"]) + ("" if sums["batches"] else ", nothing runs"))
+        lines.append(read_again_text(sums["outputs_read_again"]) + ("" if sums["batches"] else "; nothing runs"))
     elif not sums["batches"]:
         lines.append("to run: nothing" + ("" if plan.cells else ". No cell can run here; reasons below"))
     return "\n".join(lines)

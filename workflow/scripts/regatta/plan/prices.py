@@ -21,9 +21,9 @@ from regatta.store.history import History
 from regatta.store.launch_files import read_json
 
 LAUNCH_OVERHEAD_SECONDS = 10.0  # start of Python, torch and the ranks, until a launch of this campaign has been timed
-GUESS_SECONDS = 60.0  # a launch of a user's script or program without history: nothing bounds it but its deadline
+GUESS_SECONDS = 60.0  # a launch of a user's script or program without history: only its deadline bounds it
 USER_CODE = ("script", "program")
-GUESS = "a guess of 1 min for each launch of a script or program without history"
+GUESS = "a guess of 1 min per launch of a script or program without history"
 ESTIMATE_FROM = {
     "history": "from history",
     "limits": "from limits, because these cells have no history",

@@ -7,9 +7,9 @@ from regatta.topics.base import ReportData, Topic, primary_widenings
 KINDS = (
     Kind(
         *("correlated_launches", NOTE),
-        lead="Correlated launches: successive ones are alike (correlation {correlation:.2f}).",
-        parts=("95 % CIs of {num} of {num_cells:cell} are widened, up to {widening_ratio:.2f} times.",),
-        advice="Check for drift of the machine and for other users. From five launches (repeats), intervals allow"
+        lead="Correlated launches: correlation {correlation:.2f} between successive ones.",
+        parts=("95 % CIs of {num} of {num_cells:cell} are widened by a factor of up to {widening_ratio:.2f}.",),
+        advice="Check for machine drift and other users. With five or more launches (repeats), intervals account"
         " for it.",
     ),
 )

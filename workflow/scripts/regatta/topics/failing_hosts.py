@@ -12,7 +12,7 @@ import numpy as np
 
 CHANCE = 0.01  # maximum p, corrected for the number of hosts
 MOST_TESTED = 16  # hosts per step, those with most failures beyond the expected ones
-MOST_TOLD = 4  # hosts that always ran together; more do not locate a fault
+MOST_TOLD = 4  # hosts that always ran together; a longer list would not locate a fault
 
 
 @dataclass(frozen=True)

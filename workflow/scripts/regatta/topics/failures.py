@@ -99,7 +99,7 @@ KINDS = (
             "read {num_of_cause:output} again: edit `read` or `check`, `{try_read} BENCHMARK={program} FILE={output}`,"
             " then `{run}`; or fix the program, then `{retry}`",
             "install {absent} or correct its `command`; then `{retry}`",
-            "retry {num_failed:failure} after the repair of {repaired}: `{retry}`",
+            "retry {num_failed:failure} after repairing {repaired}: `{retry}`",
             "retry {num_failed:failure} on other nodes: `exclude_nodes: [{exclude}]`, `{retry}`",
             "retry {num_failed:failure}: `{retry}`",
         ),

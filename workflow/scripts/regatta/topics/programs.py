@@ -170,7 +170,7 @@ def unverified_cells(data: ReportData) -> list[str]:
 LEAD = (
     "Numbers that programs print. For rates, other sections show the time for a fixed amount of work: 10¹² bytes or"
     " floating-point operations, 10⁶ samples, tokens, iterations and similar, 1,000 of any other unit. Time ratios are"
-    " therefore the inverse of rate ratios. For numbers that are no times, they show proportional times."
+    " therefore the inverse of rate ratios. Other numbers are shown there as proportional times."
 )
 TABLES = {"programs": TableSpec.of(PROGRAMS, programs_table, "campaign", "measurements")}
 TOPIC = Topic("programs", "Programs", TABLES, section, findings, kinds=(*KINDS, UNVERIFIED))

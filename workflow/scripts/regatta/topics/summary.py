@@ -43,8 +43,8 @@ MOST_REASONS = 3  # of low or fair confidence in its line
 MOST_STEPS = 3  # in the line on what to do next
 KINDS_OF_STACKS = {"contained": "image", "bind-mounted": "image with libraries of the host"}  # that need an explanation
 NOTHING_OPEN = "all is "
-EXTEND = NOTHING_OPEN + "measured; to add cells, edit the campaign file, then `{run}`: it measures only these"
-INDEX = NOTHING_OPEN + "imported; to see it beside other campaigns: `make index`"
+EXTEND = NOTHING_OPEN + "measured; to add cells, edit the campaign file, then `{run}`: only new cells are measured"
+INDEX = NOTHING_OPEN + "imported; to compare it with other campaigns: `make index`"
 WHERE = "run commands in Regatta's folder"
 # Values of settings in next steps -> how those of several steps become one.
 COMBINED = {

@@ -91,7 +91,7 @@ KINDS = (
             "Precision: ±{half_width} (median half-width of the 95 % CIs, maximum {largest_half_width}).",
             "Largest difference: {largest}, {largest_text} %.",
             "Successive launches are correlated ({launch_correlation:.2f}): intervals of {num_widened} of"
-            " {num:pair/pairs} are widened, up to {widening_ratio:.2f} times.",
+            " {num:pair/pairs} are widened by a factor of up to {widening_ratio:.2f}.",
             "Intervals of {num_without} of {num:pair/pairs} exclude the variation between allocations.",
         ),
         term="Half-width of an interval",
