@@ -38,6 +38,13 @@ def test_a_check_that_fails_is_a_problem_with_its_line():
     assert rejected.startswith("line 3: check.reject")
 
 
+@pytest.mark.parametrize(("text", "num_problems"), [("1,024", 0), ("1024", 0), ("102,4", 1), ("1,024k", 1)])
+def test_a_number_of_ranks_may_have_thousands(text, num_problems):
+    reader = parse_reader(tps(), {"ranks": r"on (\S+) ranks"})
+    found = read_quantities(f"on {text} ranks, tps: 5\n", reader, [1024])
+    assert len(found.problems) == num_problems
+
+
 def test_blanks_at_the_end_of_a_line_do_no_harm():
     found = read_quantities("rate 1\nrate 1  \n", parse_reader({"rate": {"match": r"rate (\S+)$"}}))
     assert (found.values, found.problems, found.matched_lines) == ({"rate": 1}, (), {"rate": [1, 2]})
@@ -153,6 +160,12 @@ def test_what_follows_a_number_and_is_no_suffix_does_no_harm(text, pattern, valu
         ("12.5 ms", r"(\d+) ms"),
         ("123 ms", r"(\d) ms"),
         ("took -5 ms", r"([\d.]+) ms"),
+        ("took \N{MINUS SIGN}5 ms", r"([\d.]+) ms"),
+        ("rate 1.5D-03 s", r"rate ([\d.]+)"),
+        ("1.5d+03 ms", r"([\d.]+) ms"),
+        ("rate 1.5x10^-3 s", r"rate ([\d.]+)"),
+        ("rate 1.5 \N{MULTIPLICATION SIGN} 10\N{SUPERSCRIPT MINUS}\N{SUPERSCRIPT THREE} s", r"rate ([\d.]+)"),
+        ("1.5e\N{MINUS SIGN}3 ms", r"([\d.]+) ms"),
     ],
 )
 def test_other_numbers_that_are_cut_are_problems(text, pattern):
@@ -172,6 +185,7 @@ def test_as_many_patterns_as_there_may_be_reach_the_process_that_matches():
         ({"a": {"match": "x", "samples": "y"}}, None, "read.a: needs either match"),
         ({"a": {"match": "x(", "unit": "s"}}, None, "read.a: invalid pattern"),
         ({"a": {"match": "x", "drop": 3}}, None, "read.a.drop"),
+        ({"a": {"samples": "x", "drop": 3, "expected": 3}}, None, "read.a.expected"),
         ({"a": {"match": "x" * 1001}}, None, "1 to 1000 characters"),
         ({"a": {"match": "x"}}, {"match": "("}, "check.match: invalid pattern"),
     ],
@@ -227,7 +241,7 @@ def test_binary_output_is_a_problem_with_its_reason(tmp_path):
 
 def test_a_line_without_end_is_cut_and_the_others_are_read(tmp_path):
     path = tmp_path / "out"
-    path.write_bytes(b"tps: 1\n" + b"x" * (30 * MOST_CHARACTERS) + b"tps: 7 \ntps: 2\n" + b"tps: 3\r" * MOST_CHARACTERS)
+    path.write_bytes(b"tps: 1\n" + b"x" * (30 * MOST_CHARACTERS) + b"tps: \ntps: 2\n" + b"tps: 3\r" * MOST_CHARACTERS)
     found = read_quantities(path, parse_reader(tps()))
     assert found.samples["tps"] == [1, 2, *[3] * MOST_CHARACTERS]
     assert found.matched_lines["tps"][:3] == [1, 3, 4]

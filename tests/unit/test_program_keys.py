@@ -324,6 +324,9 @@ ERRORS = {
     },
     "a pattern that does not compile": {"read": {"rate": RATE | {"match": "("}}},
     "a match and samples": {"read": {"rate": RATE | {"samples": "x"}}},
+    "samples that are all dropped": {
+        "read": {"rate": {"samples": "x", "unit": "s", "better": "smaller", "drop": 5, "expected": 5}}
+    },
     "an unknown format": {"read": "nccl-test"},
     "sizes of patterns": {"sizes": [8]},
     "sizes that are none": {"read": "osu", "sizes": ["64kb", 0]},

@@ -132,6 +132,7 @@ ENV = {
     "a folder": ({"CACHE": "$HOME/cache"}, "prologue"),
     "the first node": ({"MASTER_ADDR": "${MASTER_ADDR}"}, "{first_host}"),
     "an address": ({"STORE": "tcp://$MASTER_ADDR:$MASTER_PORT"}, "{first_host}"),
+    "a template of commands": ({"NUM_NODES": "a:{nodes}"}, "[env, 'NUM_NODES={nodes}', PROGRAM]"),
     "a rank": ({"RANK": 0}, "Remove it"),
     "a number of ranks": ({"WORLD_SIZE": 8}, "Remove it"),
     "a local rank": ({"LOCAL_RANK": 0}, "Remove it"),

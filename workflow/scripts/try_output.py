@@ -143,7 +143,7 @@ def _lines(output: Path, numbers: list[int]) -> dict[int, str]:
     """Return the text of these lines, the first one of each."""
     found: dict[int, str] = {}
     with output.open("rb") as stream:
-        for number, text, _ in lines_of_stream(stream) if numbers else ():
+        for number, text, *_ in lines_of_stream(stream) if numbers else ():
             if number > max(numbers):
                 break
             if number in numbers:

@@ -16,6 +16,7 @@ TEMPLATES = {  # with the value of a variable
     **dict.fromkeys(("LOCAL_WORLD_SIZE", "GPUS_PER_NODE"), "gpus_per_node"),
     **{name: template for launcher in LAUNCHERS.values() for name, template in launcher.ranks.templates.items()},
 }
+OF_COMMAND = re.compile(r"\{(?:nodes|gpus_per_node|world_size)\}")  # templates that env lacks
 PREFIXES = (*(prefix for launcher in LAUNCHERS.values() for prefix in launcher.ranks.variables), "PMI", "OMPI_COMM_")
 OF_LAUNCH = re.compile("|".join([*TEMPLATES, *OF_RANKS, "GROUP_RANK", *(rf"{prefix}\w+" for prefix in PREFIXES)]))
 OF_SHELLS = re.compile(
@@ -32,6 +33,10 @@ def env_problems(env: Mapping[str, str], templates: Collection[str]) -> Iterator
         if name in OF_RANKS:
             text = "differs between ranks, so Regatta sets it. Remove it."
             yield Problem(("env", name), text, has_value=False)
+        if found := OF_COMMAND.search(value):
+            known = " and ".join(f"{{{template}}}" for template in templates)
+            text = f"contains {found[0]}, which stays as it is: env has only {known}."
+            yield Problem(("env", name), f"{text} Set it in command: [env, '{name}={found[0]}', PROGRAM].")
         for word in re.split(r"[:/]", value):
             if found := _variable(word):
                 shell = "Write its value, or set it in a step of `prologue`, which Bash runs"

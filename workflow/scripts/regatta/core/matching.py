@@ -14,22 +14,27 @@ import sys
 import zlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import lru_cache
 from itertools import count
 from types import MappingProxyType
 from typing import BinaryIO, NamedTuple
 
-MOST_CHARACTERS = 10_000  # of a line; what follows is not matched
+MOST_CHARACTERS = 10_000  # of a text; what a longer one has behind them is only searched for matches, not read
+MOST_OF_KEY = 500  # characters on either side of a number
+OVERLAP = 200  # characters before the cut, which are searched again with what follows
 MOST_MATCHES = 1_000_000  # of all patterns together
 DIGITS = "0123456789."
-ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\))")  # ANSI: colors, titles, links
+# ANSI: colors, titles, links, sets of characters.
+ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[ -/]+[0-~]|[0-Z\\^-~])")
 # What follows a number that a group cuts: more digits, an exponent or a suffix such as k, of which no word begins; or
 # behind a suffix a unit, to which it belongs.
 REST = re.compile(
-    r"(?<=[\d.])(?:[kKMGT]i?(?!\w)|\.?\d[\d.]*|,\d{3}(?!\d)[\d,.]*|[eE][-+]?\d+)"
+    r"(?<=[\d.])(?:[kKMGT]i?(?!\w)|\.?\d[\d.]*|,\d{3}(?!\d)[\d,.]*|(?:[eE][-+\u2212]?|[dD][-+])\d+"
+    r"| ?[x\u00d7*\u00b7] ?10(?:\^|\*\*|[\u2070\u00b9\u00b2\u00b3\u2074-\u2079\u207b])\S*)"
     r"|(?<=\d[kKMGT])i?\w+|(?<=\d[KMGT]i)\w+"
 )
 # What is before a number whose beginning a group cuts: digits, perhaps with a point or an exponent, or a minus sign.
-BEFORE = re.compile(r"(?:(?<![\w.])[-+]?[\d.,]*\d(?:\.|[eE][-+]?)?|(?:^|(?<=[\s=:(\[]))-)$")
+BEFORE = re.compile(r"(?:(?<![\w.])[-+]?[\d.,]*\d(?:\.|[eE][-+\u2212]?|[dD][-+])?|(?:^|(?<=[\s=:(\[]))[-\u2212])$")
 # Digits with signs between them, on either side of a group, and what they must be together to be one number or time:
 # a decimal comma, groups, 1:02:03, 2m5.25s. Two numbers in a list are the same as a decimal comma.
 SIGNS = "['\u2019_\u00a0\u2009\u202f]"
@@ -44,7 +49,7 @@ ONE_NUMBER = re.compile(
 )
 UNIT = r"[A-Za-z\u00b5\u03bc%][\w\u00b5%]*(?:/[\w\u00b5%]+)*"
 BEHIND = re.compile(rf" ?[(\[]?({UNIT})")
-NUMBER_AND_UNIT = re.compile(rf"\d[\d.,]*(?:[eE][-+]?\d+)? ?[(\[]?({UNIT})")
+NUMBER_AND_UNIT = re.compile(rf"(?<![\d.,])\d[\d.,]*(?:[eE][-+]?\d+)? ?[(\[]?({UNIT})")
 NUMBER_AND_WORD = re.compile(rf"[-+]?[\d.,]*\d(?:[eE][-+]?\d+)?(?: ?[(\[]?{UNIT})?")
 WORD = re.compile(r"[^\W\d_]+")
 MOST_SIMILAR, MOST_SHAPES = 1000, 20_000
@@ -58,8 +63,17 @@ SRUN_BYTES = 1024  # SLURM_IO_MAX_MSG_LEN: srun --label divides longer lines, an
 MOST_LINE_BYTES = 1 << 25
 # The rank with which a line begins that a starter such as mpirun or torchrun prints: [1,3]<stdout>: or [rank3]:.
 TAG = re.compile(
-    r"\[\d+,(\d{1,7})\]<std(?:out|err)>|\[default(\d{1,7})\]:|\W{0,2}(?:MPI |global )?rank ?[:=#]?(\d{1,7})\b", re.I
+    r"\[\d+,(\d{1,7})\]<std(?:out|err)>|\[default(\d{1,7})\]:|\W{0,2}(?:MPI |global )?rank ?[:=#]?(\d{1,7})\b"
+    r"|.{0,100}\[(?:MPI |global )?rank ?[:=#]?(\d{1,7})\]",
+    re.I,
 )
+# What differs between the lines that several ranks print in the same iteration: their names and times of day.
+OF_RANK = re.compile(
+    r"^\W?\d{1,7}[\]>):] |\b(?:rank|process|proc|worker|task|gpu|cuda|device|node|host)[ :=#_-]?\d+\b"
+    r"|\b\d{4}-\d\d-\d\d[T ]|\b\d\d:\d\d:\d\d(?:[.,]\d+)?",
+    re.I,
+)
+ZEROS = str.maketrans("123456789", "000000000")
 
 
 class Match(NamedTuple):
@@ -67,7 +81,9 @@ class Match(NamedTuple):
 
     rank: that printed the line, None if unknown; is_tagged: as the line itself says. text: number of the text, as a
     carriage return divides a line. key: of that text without the number. Without a value and with `whole`: a number at
-    the place of the pattern's that it does not match. behind: the word behind the number, which may be its unit.
+    the place of the pattern's that it does not match; is_behind: one behind the characters of a text that are read.
+    peer: key without the words of ranks and times of day, which differ between the lines of several ranks.
+    behind: the word behind the number, which may be its unit.
     """
 
     name: str | None
@@ -79,6 +95,8 @@ class Match(NamedTuple):
     is_tagged: bool = False
     text: int = 0
     key: int = 0
+    peer: int = 0
+    is_behind: bool = False
     behind: str = ""
 
 
@@ -86,32 +104,47 @@ class SlowPatternError(Exception):
     """Raised by cpu_limit."""
 
 
-def lines_of_stream(stream: BinaryIO) -> Iterator[tuple[int, str, int | None]]:
-    """Yield number, text and rank of each line. A carriage return, as of progress bars, divides a line into several
-    texts. The rank is None if the stream has no labels; labels are no part of the text.
+def lines_of_stream(stream: BinaryIO) -> Iterator[tuple[int, str, int | None, int]]:
+    """Yield number, text and rank of each line, and 0. A carriage return, as of progress bars, divides a line into
+    several texts. The rank is None if the stream has no labels; labels are no part of the text.
 
-    Raises ValueError for binary content.
+    Of a text of more than MOST_CHARACTERS, the other parts follow, each with the number of its characters that the part
+    before has as well. Raises ValueError for binary content.
     """
     first = stream.readline(MOST_CHARACTERS)
     if first.startswith(LABELLED):
         for number, rank, line in labelled_lines(stream, is_divided=first.startswith(BY_SRUN)):
             _check_text(number, line)
-            yield from ((number, _text(text[:MOST_CHARACTERS]), rank) for text in line.split(b"\r"))
+            for text in line.split(b"\r"):
+                yield from ((number, content, rank, num_known) for content, num_known in _parts(text))
         return
-    number, rest, is_too_long, piece = 1, b"", False, first
+    number, rest, is_begun, piece = 1, b"", False, first
     while piece:
         _check_text(number, piece)
         is_end = piece.endswith(b"\n")
         *texts, rest = (rest + piece.rstrip(b"\r\n") if is_end else rest + piece).split(b"\r")
-        if is_end or len(rest) >= MOST_CHARACTERS:
-            texts, rest = [*texts, rest[:MOST_CHARACTERS]], b""
-        for text in texts[1:] if is_too_long else texts:
-            yield number, _text(text), None
-        is_too_long = not is_end and not rest and (is_too_long or len(texts[-1]) >= MOST_CHARACTERS)
+        if is_end:
+            texts, rest = [*texts, rest], b""
+        for text in texts:
+            yield from ((number, content, None, num_known) for content, num_known in _parts(text, is_begun))
+            is_begun = False
+        if len(rest) >= MOST_CHARACTERS:
+            yield from ((number, content, None, num_known) for content, num_known in _parts(rest, is_begun))
+            is_begun, rest = True, rest[-OVERLAP:]
         number += is_end
         piece = stream.readline(MOST_CHARACTERS)
     if rest:
-        yield number, _text(rest), None
+        yield from ((number, content, None, num_known) for content, num_known in _parts(rest, is_begun))
+
+
+def _parts(text: bytes, is_begun: bool = False) -> Iterator[tuple[str, int]]:
+    """Yield the parts of a text of which each can be matched, with the number of characters that were in one before.
+
+    is_begun: the first OVERLAP bytes were.
+    """
+    for begin in range(0, max(len(text) - OVERLAP, 1), MOST_CHARACTERS - OVERLAP):
+        part = text[begin : begin + MOST_CHARACTERS]
+        yield _text(part), len(_text(part[:OVERLAP])) if begin or is_begun else 0
 
 
 def labelled_lines(stream: BinaryIO, is_divided: bool) -> Iterator[tuple[int, int | None, bytes]]:
@@ -164,10 +197,11 @@ def _whole_number(match: re.Match, text: str | None, begin: int, end: int) -> st
     """Return the number of which a value is a part; empty if it is all of it."""
     line, is_number = match.string, bool(text) and text[0] in DIGITS
     rest = REST.match(line, end) if match.end() == end else None
-    before = BEFORE.search(line[:begin]) if match.start() == begin and is_number else None
+    near = line[max(begin - MOST_OF_KEY, 0) : begin]
+    before = BEFORE.search(near) if match.start() == begin and is_number else None
     if is_number:
         behind = RUN_BEHIND.match(line, end) if match.end() == end else None
-        ahead = RUN_BEFORE.search(line[:begin]) if match.start() == begin else None
+        ahead = RUN_BEFORE.search(near) if match.start() == begin else None
         whole = f"{ahead[0] if ahead else ''}{text}{behind[0] if behind else ''}".rstrip(".,:")
         if len(whole) > len(text) and ONE_NUMBER.fullmatch(whole):
             return whole
@@ -184,12 +218,16 @@ class SimilarLines:
         self.pattern = pattern
         self.units: dict[tuple, str] = {}  # of matched lines, by the words before the number
         self.others: dict[tuple, tuple[int, str, int, int]] = {}  # line, text and place of the unit
-        self.shapes: set[str] = set()
+        self.matched: set[str] = set()  # texts before the numbers of matched lines, without digits
+        self.shapes: set[str] = set()  # of other lines
 
     def note_match(self, match: re.Match) -> None:
-        end = match.end(_value_group(self.pattern))
-        if len(self.units) < MOST_SIMILAR and (found := BEHIND.match(match.string, end)):
-            self.units.setdefault(_words_before(match.string, match.start(_value_group(self.pattern))), found[1])
+        begin, end = match.span(_value_group(self.pattern))
+        shape = match.string[:begin].translate(NO_DIGITS)
+        if len(self.matched) < MOST_SIMILAR and shape not in self.matched:
+            self.matched.add(shape)
+            if found := BEHIND.match(match.string, end):
+                self.units.setdefault(_words_before(match.string, begin), found[1])
 
     def note_other(self, number: int, text: str) -> None:
         shape = text.translate(NO_DIGITS)
@@ -273,13 +311,13 @@ def search_stream(
     """
     compiled = {name: re.compile(pattern) for name, pattern in patterns.items()}
     similar = {name: SimilarLines(pattern) for name, pattern in compiled.items() if name not in once}
-    finders, place, problem = {name: pattern.finditer for name, pattern in compiled.items()}, (0, None), None
+    finders, place, problem = {name: pattern.finditer for name, pattern in compiled.items()}, (0, None, 0), None
     finders |= {f"{NEAR}{name}": _near_finder(finders[name], wider) for name, wider in near.items()}
 
     def texts() -> Iterator[tuple[int, str]]:
         nonlocal place
-        for text, (number, content, rank) in enumerate(lines_of_stream(stream), 1):
-            place = (text, rank)
+        for text, (number, content, rank, num_known) in enumerate(lines_of_stream(stream), 1):
+            place = (text, rank, num_known)
             yield number, content
 
     try:
@@ -287,6 +325,8 @@ def search_stream(
             for num, (name, number, match) in enumerate(find_matches(texts(), finders, once, similar), 1):
                 if num > MOST_MATCHES:
                     raise ValueError(f"line {number}: more than {MOST_MATCHES:,} matches. Narrow the pattern of {name}")
+                if place[2] and match.end() <= place[2]:
+                    continue
                 if name in similar:
                     similar[name].note_match(match)
                 emit(_match(name, number, match, *place))
@@ -316,15 +356,30 @@ def _near_finder(find: Callable, patterns: list[str]) -> Callable:
     return found
 
 
-def _match(name: str, number: int, match: re.Match, text: int, rank: int | None) -> Match:
+def _match(name: str, number: int, match: re.Match, text: int, rank: int | None, num_known: int) -> Match:
     is_tagged = rank is None and (tag := TAG.match(match.string)) is not None
     rank = int(next(filter(None, tag.groups()))) if is_tagged else rank
     if name.startswith(NEAR):
         return Match(name.removeprefix(NEAR), number, None, None, match[1] or match[0], rank, is_tagged, text)
     value, unit, whole, behind = value_and_unit(match)
+    if num_known and name.startswith("read."):
+        return Match(name, number, None, None, value or match[0], rank, is_tagged, text, is_behind=True)
     begin, end = match.span(_value_group(match.re))
-    key = zlib.crc32(f"{match.string[:begin]}\0{match.string[end:]}".encode("utf-8", "replace"))
-    return Match(name, number, value, unit, whole, rank, is_tagged, text, key, behind)
+    others = f"{match.string[max(begin - MOST_OF_KEY, 0) : begin]}\0{match.string[end : end + MOST_OF_KEY]}"
+    key = peer = _checksum(others)
+    if rank is None and _has_word_of_rank(others.translate(ZEROS)):
+        peer = _checksum(OF_RANK.sub("", others))
+    return Match(name, number, value, unit, whole, rank, is_tagged, text, key, peer, behind=behind)
+
+
+def _checksum(text: str) -> int:
+    return zlib.crc32(text.encode("utf-8", "replace"))
+
+
+@lru_cache(maxsize=10_000)
+def _has_word_of_rank(text: str) -> bool:
+    """Return whether OF_RANK matches. text: with zeros for all digits, so that most are in the cache."""
+    return OF_RANK.search(text) is not None
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from regatta.core import matching
 from regatta.core.errors import UserError
-from regatta.core.matching import SIMILAR, Match
+from regatta.core.matching import MOST_CHARACTERS, SIMILAR, Match
 from regatta.core.printed_numbers import parse_duration, parse_scaled
 from regatta.core.samples import doubts, printing_ranks, wider_patterns
 from regatta.core.text import one_line, plural, quoted
@@ -29,7 +29,7 @@ from regatta.core.units import find_unit, scaled
 
 # Version of this reader, in each record: 2 since lines are known by rank. A later one reads kept outputs again.
 READER = 2
-LEAST_SECONDS, BYTES_PER_SECOND = 2, 4_000_000  # CPU time of each pattern; one usually reads 70 MB/s
+LEAST_SECONDS, BYTES_PER_SECOND = 2, 2_000_000  # CPU time of each pattern; one usually reads 70 MB/s
 MOST_PROBLEMS = 5  # of one quantity
 MOST_PATTERN = 1000  # characters
 MOST_NAMES = 8  # of results, in a message
@@ -122,6 +122,9 @@ def _quantity(key: str, given: dict) -> Quantity:
         if getattr(quantity, name) and quantity.match:
             text = f"{key}.{name}: {getattr(quantity, name)} has no effect with match. Remove it, or use samples."
             raise UserError(text)
+    if 0 < quantity.expected <= quantity.drop:
+        text = f"{key}.expected: {quantity.expected} includes the samples of drop, {quantity.drop}. Increase it."
+        raise UserError(text)
     _check_pattern(key, quantity.pattern)
     try:
         find_unit(quantity.unit)
@@ -186,7 +189,8 @@ def _ranks_problem(pattern: str, matches: list[Match], num_ranks: Collection[int
         return [f"check.ranks: no line matches '{pattern}'. The program failed, or the pattern is wrong"]
     for match in matches:
         text = match.whole or match.value or ""
-        if not re.fullmatch(r"\d+", text.strip(), re.ASCII) or int(text) not in num_ranks:
+        digits = re.sub(r"(?<=\d),(?=\d{3}\b)", "", text.strip())
+        if not re.fullmatch(r"\d+", digits, re.ASCII) or int(digits) not in num_ranks:
             planned = " or ".join(map(str, sorted(num_ranks)))
             where = f"line {match.line}: check.ranks is {quoted(text)}, planned: {planned}"
             return [f"{where}. Fix the command or the pattern"]
@@ -222,7 +226,10 @@ def _numbers(name: str, quantity: Quantity, matches: list[Match], similar: list[
         more = f" and {len(ranks) - MOST_PROBLEMS} more" if len(ranks) > MOST_PROBLEMS else ""
         remedy = "Print it on one rank: the slowest time, or the sum of rates"
         raise ValueError(f"read.{name}: printed on {len(ranks)} ranks: {places}{more}. {remedy}")
-    found = [] if is_complete else [*doubts(matches)]
+    if not is_complete and (behind := [match for match in matches if match.is_behind]):
+        shown = f"{quoted(behind[0].whole)} is after the first {MOST_CHARACTERS:,} characters of line {behind[0].line}"
+        raise ValueError(f"read.{name}: {shown}. Only these are read. Print shorter lines")
+    found = [*doubts(matches, is_complete)]
     if len(numbers) <= quantity.drop:
         few = f"only {plural(len(numbers), 'match', 'matches')}, {quantity.drop} of them dropped"
         few = "; ".join([few if numbers else "no line matches", *found])

@@ -15,6 +15,7 @@ from regatta.core.text import plural, quoted
 NUMBER = r"(?:[-+]?\.?\d|[-+]?(?:[nN][aA][nN]|[iI][nN][fF](?:inity)?)(?![A-Za-z])|\*\*)\S*"
 TORN = r"[-+]?\.?\d[\d.,]*(?:[eE][-+]?\d*)?"
 LEAST_RUNS = 3  # of lines that are all repeated as often
+LEAST_VALUES = 5  # of numbers that are all repeated as often, in other lines
 MOST_LISTED = 5  # lines
 
 
@@ -88,9 +89,15 @@ def printing_ranks(matches: Sequence[Match]) -> dict[int, int]:
     return dict(sorted(found.items()))
 
 
-def doubts(matches: Sequence[Match]) -> Iterator[str]:
-    """Yield why matches may not be one for each iteration."""
-    missed = [match for match in matches if match.value is None and match.whole]
+def doubts(matches: Sequence[Match], is_complete: bool = False) -> Iterator[str]:
+    """Yield why matches may not be one for each iteration.
+
+    is_complete: there are as many as the user expects. Then only a number that was missed and another that was printed
+    twice are a doubt.
+    """
+    missed = [match for match in matches if match.value is None and match.whole and not match.is_behind]
+    if is_complete and not (missed and any(_again([match for match in matches if match.value is not None]))):
+        return
     if missed:
         shown = ", ".join(f"{quoted(match.whole)} (line {match.line})" for match in missed[:MOST_LISTED])
         yield f"{plural(len(missed), 'number')} that the pattern does not match: {shown}"
@@ -105,22 +112,36 @@ def doubts(matches: Sequence[Match]) -> Iterator[str]:
 
 def _repetitions(matches: list[Match]) -> Iterator[str]:
     """Yield which samples were printed several times: each as often, or a few of them."""
-    runs = [list(group) for _, group in itertools.groupby(matches, key=lambda match: (match.key, match.value))]
-    sizes, num_keys = {len(run) for run in runs}, len({match.key for match in matches})
-    repeated = [run for run in runs if len(run) > 1 and run[0].text != run[1].text]
-    if not repeated:
+    by_line = [list(group) for _, group in itertools.groupby(matches, key=lambda match: (match.key, match.value))]
+    by_value = [list(group) for _, group in itertools.groupby(matches, key=lambda match: match.value)]
+    for runs, least in ((by_line, LEAST_RUNS), (by_value, LEAST_VALUES)):
+        sizes = {len(run) for run in runs}
+        if len(sizes) == 1 and len(runs) >= least and len(runs[0]) > 1 and runs[0][0].text != runs[0][1].text:
+            yield f"each is printed {sizes.pop()} times ({_lines(runs[0])})"
+            return
+    if again := [*_again(matches)]:
+        yield f"{_lines(again)}: already printed"
+    else:
         yield from _interleaved(matches)
-    elif len(sizes) == 1 and len(runs) >= LEAST_RUNS:
-        yield f"each is printed {sizes.pop()} times ({_lines(repeated[0])})"
-    elif num_keys > len(matches) / 2:  # lines differ in more than the number, such as its iteration
-        yield f"{_lines(match for run in repeated for match in run[1:])}: already printed"
+
+
+def _again(matches: Sequence[Match]) -> Iterator[Match]:
+    """Yield the matches of lines that were printed before with the same number.
+
+    None if lines do not differ in more than the number, such as its iteration.
+    """
+    if len({match.key for match in matches}) > len(matches) / 2:
+        found: dict[tuple, int] = {}
+        for match in matches:
+            if found.setdefault((match.key, match.value), match.text) != match.text:
+                yield match
 
 
 def _interleaved(matches: list[Match]) -> Iterator[str]:
     """Yield the problem if nearby lines repeat with different numbers, as if several ranks had printed them."""
     places: dict[int, list[int]] = {}
     for place, match in enumerate(matches if all(match.rank is None for match in matches) else ()):
-        places.setdefault(match.key, []).append(place)
+        places.setdefault(match.peer, []).append(place)
     sizes, some = {len(of) for of in places.values()}, next(iter(places.values()), [])
     most = min(2 * len(some), len(places))
     is_close = all(of[-1] - of[0] < most for of in places.values())
