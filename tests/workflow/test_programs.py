@@ -192,7 +192,7 @@ def test_an_edited_pattern_is_applied_to_the_kept_output(tmp_path, campaign, wor
     good = entry | {"read": {"rate": RATE["rate"] | {"match": r"rate: +(\d+)", "unit": "B/s"}}}
     write_campaign(tmp_path, campaign(good))
     planned = snakemake(tmp_path, path, "plan")
-    wording([line for line in planned.stdout.splitlines() if "read again" in line])
+    wording([line for line in planned.stdout.splitlines() if "nothing runs" in line])
     plan = json.loads((results / "plan.json").read_text())
     assert [plan["totals"][name] for name in ("outputs_read_again", "launches", "minutes", "gpu_hours")] == [2, 0, 0, 0]
     assert len(record_lines(results)) == 2  # a plan reads nothing
