@@ -3,7 +3,7 @@
 import json
 import os
 
-from campaigns import (, snakemake
+from campaigns import (
     QUICK_REPORT,
     fake_campaign,
     frozen_batches,
