@@ -16,7 +16,7 @@ pytestmark = pytest.mark.browser
 FACTS = yaml.safe_load(Path(__file__).with_name("planted_facts.yaml").read_text("utf-8"))
 LINE = """(() => {
   const line = [...document.querySelectorAll('#summary li')].find(li => li.querySelector('.label').textContent === %s);
-  return line && {text: line.querySelector('.mark').innerText + ' ' + line.lastElementChild.innerText, bottom: line.getBoundingClientRect().bottom};
+  return line && {text: line.lastElementChild.innerText + ' ' + line.querySelector('.mark').innerText, bottom: line.getBoundingClientRect().bottom};
 })()"""
 ELEMENT = "(() => { const found = document.querySelector(%s); return found && {text: found.innerText, bottom: 0}; })()"
 
