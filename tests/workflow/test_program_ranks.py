@@ -171,7 +171,7 @@ def test_a_meeting_point_of_the_stack_is_honored(tmp_path):
     assert log_of(tmp_path).split()[2:] == ["localhost", "23456"]
 
 
-# program.sh by itself, with the variables of a step of srun.
+# program.sh alone, with the variables of a step of srun.
 
 STEP = {"SLURM_PROCID": "5", "SLURM_LOCALID": "1", "SLURM_NODEID": "1", "SLURM_NTASKS": "8", "SLURM_NPROCS": "8"}
 STEP |= {"SLURM_NNODES": "2", "SLURM_JOB_ID": "7", "SLURM_NODELIST": "n[1-2]", "SLURM_JOB_NODELIST": "n2"}

@@ -32,7 +32,7 @@ class Run:
 def failing_hosts(runs: Iterable[Run]) -> dict[str, int]:
     """Return hosts with more failures than others with the same cells, and how many. runs: ok, or failed by one cause.
 
-    The most significant host first; its runs are then left out. Hosts that always ran together are not told apart.
+    The most significant host first; its runs are then left out. Hosts that always ran together are named together.
     """
     left, found = [run for run in runs if run.hosts], {}
     num_tests = 2 * len({host for run in left for host in run.hosts})
