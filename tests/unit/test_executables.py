@@ -99,8 +99,8 @@ def test_what_a_wrapper_starts_is_in_the_id_if_the_entry_depends_on_it(tmp_path)
 
 
 def test_a_file_that_an_entry_depends_on_must_be_readable_and_its_parameters_known(tmp_path, wording):
-    for path in ("absent", "", "{lib}.so"):
-        wording(message(tmp_path, campaign(["sh"], depends=[f"{tmp_path}/{path}"])))
+    for path in (f"{tmp_path}/absent", f"{tmp_path}/", "{lib}.so"):
+        wording(message(tmp_path, campaign(["sh"], depends=[path])))
     wording(message(tmp_path, campaign(["sh"], benchmark="collective", read=None, depends=["a"])))
     made = plan(tmp_path, campaign(["sh"], depends=[f"{tmp_path}/absent"]), may_lack_files=True)
     assert [(missing.stack, missing.is_in_id) for missing in made.campaign.missing] == [(None, True)]
