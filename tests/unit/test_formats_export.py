@@ -1,6 +1,7 @@
 """Regatta's results in formats of other programs: what their tools read, and what an import returns."""
 
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -99,8 +100,8 @@ def test_a_table_without_samples_cannot_become_a_report(tmp_path, wording):
         FORMAT["pytorch-json"].write(read_results_folder(tmp_path / "c", {}))
 
 
-def test_a_folder_without_tables_says_how_to_make_them(tmp_path, wording):
-    run_import(tmp_path / "c", "times.csv")
+def test_a_folder_without_tables_says_how_to_make_them(laptop, tmp_path, wording):
+    shutil.copytree(laptop, tmp_path / "c")
     (tmp_path / "c" / "measurements.csv").unlink()
     with wording.raises(UserError):
         read_results_folder(tmp_path / "c", {})

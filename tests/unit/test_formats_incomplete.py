@@ -8,12 +8,12 @@ import pytest
 from formats_files import ALL, FILES, NEEDS, read, read_text, run_import, run_script, text_of
 from synthetic import make_report
 
+from regatta.compare.campaigns import read_campaign
 from regatta.core.errors import UserError
 from regatta.formats.base import Options
 from regatta.formats.importer import read_import
 from regatta.formats.results_folder import export_notes, read_results_folder
 from regatta.formats.tidy_csv import CSV
-from regatta.store.csv_files import MEASUREMENTS, read_csv
 from regatta.store.launch_files import read_store
 
 NCCL = "nccl-13-columns.txt"
@@ -28,7 +28,7 @@ def excerpt(name, num, end="\n"):
 
 
 def measurements(folder):
-    return read_csv(folder / "measurements.csv", MEASUREMENTS)
+    return read_campaign(folder).measurements
 
 
 def lenient(name, text):

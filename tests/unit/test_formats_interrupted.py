@@ -89,7 +89,7 @@ def test_the_lock_is_held_until_the_campaign_is_written(tmp_path, monkeypatch):
 
     monkeypatch.setattr(store_import, "write_json", meanwhile)
     run_import(tmp_path / "c", TABLE)
-    assert [path.name.partition(".")[0] for path in refused] == ["problems", "campaign"]
+    assert [path.name.partition(".")[0] for path in refused] == ["campaign"]
 
 
 # --- Names and files that are none

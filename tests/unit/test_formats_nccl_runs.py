@@ -4,15 +4,14 @@ import itertools
 import json
 
 import pytest
-from formats_files import run_script, text_of
+from formats_files import analysed, run_script, text_of
 
+from regatta.compare.campaigns import read_campaign
 from regatta.formats.base import Options
 from regatta.formats.importer import read_import
 from regatta.formats.rounding import common, printed_interval
-from regatta.store.csv_files import MEASUREMENTS, read_csv
 from regatta.store.frozen_files import read_frozen_campaign
 from regatta.store.launch_files import read_store
-from regatta.topics.bandwidth import COLLECTIVES
 
 FACTORS = {
     "all_reduce": lambda n: 2 * (n - 1) / n,
@@ -65,15 +64,15 @@ def run(program="sendrecv", times=(121.3, 187.8), hosts=("n1", "n2"), **settings
 
 
 def imported(tmp_path, *texts, options=(), status=0):
-    """Import texts by the command. Return its output, and the rows of measurements.csv."""
+    """Import texts by the command. Return its output, and the rows of its launches."""
     paths = []
     for number, text in enumerate(texts):
         paths.append(tmp_path / f"{number}.txt")
         paths[-1].write_text(text, encoding="utf-8")
     done = run_script("import_results.py", *paths, "--campaign", "c", *options, cwd=tmp_path)
     assert done.returncode == status, done.stderr + done.stdout
-    table = tmp_path / "results" / "c" / "measurements.csv"
-    return done, read_csv(table, MEASUREMENTS) if table.exists() else None
+    folder = tmp_path / "results" / "c"
+    return done, read_campaign(folder).measurements if folder.exists() else None
 
 
 def answer(tmp_path):
@@ -359,7 +358,7 @@ def test_each_operation_has_the_bus_bandwidth_of_nccl_tests(tmp_path, program, c
     """1 MiB in 50 us on 4 ranks: algbw 20.97 GB/s."""
     text = head(program, ["n1"] * 4, most=MIB) + HEADINGS + row(MIB, 50.0, program, 4, **cell) + END
     imported(tmp_path, text)
-    [rate] = read_csv(tmp_path / "results" / "c" / "tables" / "collectives.csv", COLLECTIVES)["busbw_gb_per_s"]
+    [rate] = analysed(tmp_path / "results" / "c")[1]["collectives"]["busbw_gb_per_s"]
     assert rate == pytest.approx(MIB / 50 / 1000 * ratio)
 
 

@@ -5,6 +5,7 @@ import re
 import pytest
 from formats_files import ALL, NEEDS, read_text, run_script, text_of
 
+from regatta.compare.campaigns import read_campaign
 from regatta.core.errors import UserError
 from regatta.formats.base import Options
 
@@ -70,6 +71,5 @@ def test_a_log_with_a_loss_that_is_no_number_has_its_time_to_train(tmp_path, val
     words = ("result_0.txt", "--nodes", 1, "--gpus-per-node", 4, "--campaign", "c")
     done = run_script("import_results.py", *words, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    rows = (tmp_path / "results" / "c" / "measurements.csv").read_text().splitlines()
-    row = dict(zip(*(line.split(",") for line in rows), strict=False))
-    assert (row["status"], float(row["p50_s"])) == ("ok", 7.0)
+    rows = read_campaign(tmp_path / "results" / "c").measurements
+    assert rows[["status", "p50_s"]].values.tolist() == [["ok", 7.0]]

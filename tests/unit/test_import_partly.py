@@ -5,6 +5,8 @@ import re
 import pytest
 from formats_files import FILES, content_of, run_script, text_of
 
+from regatta.compare.campaigns import read_campaign
+
 OSU, NCCL = "osu-allreduce.txt", "nccl-13-columns.txt"
 
 
@@ -16,7 +18,7 @@ def run(folder, *words):
 
 
 def cells(folder) -> int:
-    return (folder / "results" / "c" / "measurements.csv").read_text().count("\n") - 1
+    return len(read_campaign(folder / "results" / "c").measurements)
 
 
 def test_a_hundred_good_files_come_in_beside_bad_ones(tmp_path, wording):
@@ -80,11 +82,8 @@ def test_a_file_that_contradicts_the_others_is_refused_alone(tmp_path, bad, text
     done = run_script(*words, "c", *names, cwd=tmp_path)
     assert (done.returncode, bad in done.stderr, "later.txt" in done.stderr) == (3, True, False), done.stderr
     assert run_script(*words, "d", *names[::2], cwd=tmp_path).returncode == 0
-    good, found = (
-        [line.split(",", 1)[1] for line in (tmp_path / "results" / name / "measurements.csv").read_text().splitlines()]
-        for name in "dc"
-    )
-    assert len(found) == len(good)
+    found, good = (read_campaign(tmp_path / "results" / name).measurements for name in "cd")
+    assert (*found["cell"], *found["p50_s"]) == (*good["cell"], *good["p50_s"])
 
 
 def test_incomplete_files_come_in_beside_those_that_cannot_be_read(tmp_path):

@@ -26,6 +26,7 @@ from regatta.store.collect import cell_row
 from regatta.store.csv_files import MEASUREMENTS, read_csv
 from regatta.store.frozen_files import read_frozen, read_frozen_campaign
 from regatta.topics.base import fallback_text, primary_columns
+from regatta.topics.catalog import collect
 from regatta.topics.comparison.comparison_section import Difference, Side, by_stack
 from regatta.topics.comparison.comparison_tables import Margin, by_effect, compared_table, sides_of, times_by_cell
 
@@ -42,12 +43,17 @@ def match_key(cell: Cell) -> str:
     return canonical_json(matched_fields(cell) | ({"hosts": cell.hosts} if cell.hosts else {}))
 
 
-def check_baseline_campaign(results: Path) -> tuple[Path, Path]:
-    """Return the frozen campaign and measurements.csv of a results folder. Raises UserError if one is missing."""
+def check_baseline_campaign(results: Path) -> tuple[FrozenCampaign, Path]:
+    """Return the frozen campaign of a results folder, and its measurements.csv, which an import need not have.
+
+    Raises UserError if one is missing.
+    """
     frozen, measurements = sorted(results.glob("campaign.*.json")), results / "measurements.csv"
-    if len(frozen) == 1 and measurements.is_file():
-        return frozen[0], measurements
-    known = sorted(path.parent.name for path in results.parent.glob("*/measurements.csv"))
+    if len(frozen) == 1:
+        campaign = read_frozen_campaign(frozen[0])
+        if measurements.is_file() or campaign.imported is not None:
+            return campaign, measurements
+    known = sorted({path.parent.name for path in results.parent.glob("*/campaign.*.json")} - {results.name})
     missing = "contains no measurements.csv" if len(frozen) == 1 else "has no single campaign.<digest>.json"
     raise UserError(
         f"{results} {missing}, so there is nothing to compare with.{nearest(results.name, known)}"
@@ -108,13 +114,22 @@ class CampaignsCompared:
 
 def read_campaign(folder: Path) -> CampaignResults:
     """Read a results folder. Raises UserError if files are missing or damaged."""
-    frozen, measurements = check_baseline_campaign(folder)
-    campaign = read_frozen_campaign(frozen)
+    campaign, measurements = check_baseline_campaign(folder)
+    if campaign.imported is None:
+        table = _read_measurements(campaign, measurements)
+    else:  # an import writes no tables, and those of an earlier report may lack files that were imported later
+        table = collect(campaign, folder / "launches")[0]["measurements"]
+    headers = read_headers(folder / "launches", table)
+    checked = [stack for path in latest_preflight(folder) for stack in read_frozen(Path(path))["stacks"]]
+    return CampaignResults(folder, campaign, table, headers, {stack["stack"]: stack["verdict"] for stack in checked})
+
+
+def _read_measurements(campaign: FrozenCampaign, measurements: Path) -> pd.DataFrame:
     with measurements.open() as file:
         present = file.readline().rstrip("\n").split(",")
     names = dict.fromkeys([*NEEDED, *(name for name in USED_IF_PRESENT if name in present)])
     table = read_csv(measurements, {name: MEASUREMENTS[name] for name in names})
-    advice = f"Rebuild it from the store: make report CONFIG={folder}"
+    advice = f"Rebuild it from the store: make report CONFIG={measurements.parent}"
     for name in {"p50_s", *PRIMARY_TIMES} & set(table):
         is_time = table[name].fillna(1.0).between(0, sys.float_info.max, inclusive="right")
         for row in table[(table["status"] == "ok") & ~is_time].itertuples():
@@ -123,12 +138,10 @@ def read_campaign(folder: Path) -> CampaignResults:
     missing = {cell.id for cell in campaign.cells} - set(table["cell"].unique())
     if missing:
         raise UserError(
-            f"{measurements}: lacks {len(missing)} of {len(campaign.cells)} cells of {frozen.name}, such as"
-            f" {min(missing)}. {advice}"
+            f"{measurements}: lacks {len(missing)} of {len(campaign.cells)} planned cells, such as {min(missing)}."
+            f" {advice}"
         )
-    headers = read_headers(folder / "launches", table)
-    checked = [stack for path in latest_preflight(folder) for stack in read_frozen(Path(path))["stacks"]]
-    return CampaignResults(folder, campaign, table, headers, {stack["stack"]: stack["verdict"] for stack in checked})
+    return table
 
 
 def compare_campaigns(

@@ -153,7 +153,7 @@ def _encodable(value: object) -> object:
     return one_line(value) if isinstance(value, str) else value
 
 
-def imported_record(cell: str, spec: dict, repeat: int, reading: Reading, time_utc: str, is_incomplete: bool) -> dict:
+def imported_record(cell: str, spec: dict, reading: Reading, repeat: int, time_utc: str, is_incomplete: bool) -> dict:
     samples, iterations, warmup = reading.samples_ns, reading.num_iterations, reading.num_warmup
     untimed, mark = {"elapsed_ns": None, "stop": None}, INCOMPLETE if is_incomplete else ""
     cause = Cause("failed", "check", reading.failure + mark) if reading.failure else reading.crash

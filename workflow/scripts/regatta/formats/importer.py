@@ -39,11 +39,9 @@ from regatta.formats.tidy_csv import STATISTIC as CSV_STATISTIC
 from regatta.model.frozen import FrozenCampaign
 from regatta.model.launches import utc_now
 from regatta.store.checksums import sealed_file
-from regatta.store.collect import read_collected, write_collected
 from regatta.store.frozen_files import read_frozen_campaign
 from regatta.store.launch_files import LaunchFile, read_store, write_json, write_text
 from regatta.store.records import problem_of
-from regatta.topics.catalog import collect, make_tables, write_tables
 
 REMEDY_OF_INCOMPLETE = "To import what it contains, with every row marked, add --incomplete."
 NOTE_ON_INCOMPLETE = "incomplete (--incomplete): rows may be missing; those imported are marked"
@@ -280,16 +278,15 @@ def _launch_files(
         numbers[batch] += 1
         place = {"campaign": campaign, "batch": batch, "launch": launch, "repeat": repeat, "stack": name}
         place |= {"nodes": nodes, "gpus_per_node": gpus, "order": [cell for cell, _, _ in cells]}
-        lines = [header_line(item, len(groups), place, cells[0][2], time_utc)]
-        for cell, spec, reading in cells:
-            lines.append({"kind": "start", "cell": cell, "time_utc": time_utc})
-            lines.append(imported_record(cell, spec, repeat, reading, time_utc, item.is_incomplete))
-        lines.append({"kind": "complete", "time_utc": time_utc, "elapsed_ns": None})
-        for line in lines:
+        header = header_line(item, len(groups), place, cells[0][2], time_utc)
+        records = [imported_record(*cell, repeat, time_utc, item.is_incomplete) for cell in cells]
+        for line in (header, *records):
             if problem := problem_of(line):  # such as a count beyond 64 bits
                 where = place_of(item.path, (line.get("imported") or {}).get("line"))
                 raise UserError(f"{where}: invalid values ({problem}). Nothing was imported.")
-        files[launch] = lines
+        starts = [{"kind": "start", "cell": cell, "time_utc": time_utc} for cell, *_ in cells]
+        files[launch] = [header, *(line for pair in zip(starts, records, strict=True) for line in pair)]
+        files[launch].append({"kind": "complete", "time_utc": time_utc, "elapsed_ns": None})
     repeats.update(num_found)
     meanings.update(meant.maps[0])
     return files
@@ -329,7 +326,7 @@ def _recover(folder: Path) -> None:
 
 
 def _write(folder: Path, campaign: FrozenCampaign, launches: dict[str, list[dict]], kept: list[LaunchFile]) -> None:
-    """Write launch files, the campaign of everything in the folder, and its tables: all or none.
+    """Write launch files and the campaign of everything in the folder: all or none.
 
     kept: launch files that stay.
     """
@@ -340,7 +337,7 @@ def _write(folder: Path, campaign: FrozenCampaign, launches: dict[str, list[dict
         for launch in kept:
             _link(launch.path, staging / "launches" / launch.path.name)
         _write_launches(staging / "launches", launches)
-        _write_tables(staging, campaign)
+        write_json(staging / f"campaign.{content_hash(content := campaign.to_json())}.json", content)
         if is_new:
             staging.rename(folder)
             return
@@ -366,19 +363,14 @@ def _write_launches(folder: Path, launches: dict[str, list[dict]]) -> None:
         list(pool.map(write, launches))
 
 
-def _write_tables(folder: Path, campaign: FrozenCampaign) -> None:
-    """Write the campaign and the files of collect.py and analyse.py, with the same content."""
-    measurements = folder / "measurements.csv"
-    collected, problems = collect(campaign, folder / "launches")
-    write_json(folder / "problems.json", problems)
-    write_collected(collected, measurements)
-    write_tables(make_tables(campaign, read_collected(measurements)), folder / "tables")
-    write_json(folder / f"campaign.{content_hash(content := campaign.to_json())}.json", content)
-
-
 def _move_into(folder: Path) -> None:
-    """Move the files of a complete staging folder: launches, tables, last the campaign, so that one always exists."""
+    """Move the files of a complete staging folder: launches, last the campaign, so that one always exists.
+
+    Tables of an earlier report lack the new files, and are removed.
+    """
     complete = folder / COMPLETE
+    for path in (folder / "measurements.csv", *folder.glob("tables/*.csv")):
+        path.unlink(missing_ok=True)
     paths = [path for path in complete.rglob("*") if path.is_file()]
     for path in sorted(paths, key=lambda path: (path.name.startswith("campaign."), path.suffix != ".jsonl", path)):
         target = folder / path.relative_to(complete)

@@ -9,6 +9,7 @@ import io
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import cache
 
 import pandas as pd
 
@@ -138,13 +139,17 @@ def _simple_reading(row: dict[str, str], name: str, line: int) -> Reading:
     columns = (*NEEDED, *OF_BENCHMARK[benchmark], *OPTIONAL[benchmark])
     values = {column: _value(row.get(column), column, name, line, least=1) for column in columns}
     given = {column: value for column, value in values.items() if column not in NEEDED and value is not None}
-    if benchmark == "collective":
-        parameters = collective_parameters(given["operation"], given["message_bytes"], given.get("dtype", "fp32"))
-    else:
-        parameters = parameters_of(benchmark, **given)
-    seconds = values["seconds"]
+    parameters, seconds = _parameters(benchmark, *given.items()), values["seconds"]
     shape = values["nodes"], values["gpus_per_node"]
     return Reading(line, benchmark, parameters, *shape, times_s={"p50_s": seconds}, printed={"seconds": seconds})
+
+
+@cache  # a cell may have thousands of rows
+def _parameters(benchmark: str, *given: tuple[str, object]) -> dict:
+    if benchmark == "collective":
+        named = dict(given)
+        return collective_parameters(named["operation"], named["message_bytes"], named.get("dtype", "fp32"))
+    return parameters_of(benchmark, **dict(given))
 
 
 # The tidy CSV, read.
