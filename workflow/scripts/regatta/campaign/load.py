@@ -33,7 +33,7 @@ BACKENDS = {"cuda": "nccl", "cpu": "gloo"}  # of cells of programs, which do not
 CELL_FIELDS = ["benchmark", "backend", "stack", "nodes", "gpus_per_node", "world_size"]
 ENTRY = load_schema("campaign")["properties"]["benchmarks"]["items"]["properties"]
 BUILT_IN_FORMATS = tuple(ENTRY["read"]["then"]["enum"])
-LATER_KEYS = ("exclude_nodes",)  # of a cluster file
+LATER_KEYS = ("exclude_nodes", "gpu_type", "gres")  # of a cluster file
 SOCKET_VARIABLES = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")  # of network_interface
 
 
@@ -147,7 +147,9 @@ def load_campaign(path: Path, clusters: Path = CLUSTERS, *, may_lack_files: bool
         for name, stack in stacks.items():
             where = ("stacks", name)
             given = [key for key in stack if (*where, key) in file.lines]
-            errors += _problem_errors(file, where, stack, stack_problems(stack, given, cluster), missing)
+            of_stack = [other for copy, other in of_stacks.items() if original(copy) == name] or [cluster]
+            strictest = next((other for other in of_stack if other["gpu_request"] != "none"), of_stack[0])
+            errors += _problem_errors(file, where, stack, stack_problems(stack, given, strictest), missing)
         for error, is_missing in executables.depends_errors(file, sound["benchmarks"], cluster):
             if is_missing and missing is not None:
                 missing.append(Missing(None, error.text, is_in_id=True))

@@ -239,7 +239,7 @@ class Checks(ABC):
     def cluster_problems(self, cluster: dict) -> list[Problem]:
         return []
 
-    def stack_problems(self, stack: dict, node_folders: list[str]) -> list[Problem]:
+    def stack_problems(self, stack: dict, cluster: dict) -> list[Problem]:
         return []
 
     def site_problems(self, cluster: dict, shapes: Sequence[tuple[int, int]], stacks: dict[str, dict]) -> list[str]:

@@ -105,13 +105,19 @@ def option_problems(
     return found
 
 
-def srun_problems(owner: dict, node_folders: list[str]) -> list[Problem]:
+def _by_regatta(options: list[str], cluster: dict) -> list[str]:
+    """Return options without those for GPUs if Regatta requests none."""
+    permitted = resources.GPU_OPTIONS if cluster["gpu_request"] == "none" else ()
+    return [option for option in options if option not in permitted]
+
+
+def srun_problems(owner: dict, cluster: dict) -> list[Problem]:
     """Return what is wrong with the `srun` of a stack or a cluster, such as a script that cannot be hashed."""
-    found = option_problems("srun", owner["srun"], SRUN_BY_REGATTA, SRUN_REFUSED)
+    found = option_problems("srun", owner["srun"], _by_regatta(SRUN_BY_REGATTA, cluster), SRUN_REFUSED)
     for index, option in enumerate(owner["srun"]):
         path = Path(_script_option(option)[1])
         is_readable = os.path.isfile(path) and os.access(path, os.R_OK)
-        if "/" in str(path) and not is_below(path, node_folders) and not is_readable:
+        if "/" in str(path) and not is_below(path, cluster["node_folders"]) and not is_readable:
             remedy = "Write its absolute path, or add its folder to node_folders if only compute nodes have it."
             text = f"names a file that cannot be read here. {remedy}"
             found.append(Problem(("srun", index), text, is_missing=True, is_in_id=True))
@@ -260,10 +266,9 @@ class SlurmRanks(Ranks):
         self, geometry: Geometry, stack: dict, python: list[str], program: list[str], limit_seconds: float | None = None
     ) -> list[str]:
         """Return srun with one task per rank. All options are explicit: ranks do not inherit SLURM_*."""
-        gpus, line = geometry.gpus_per_node, _srun(geometry, geometry.num_local_ranks)
-        if geometry.device == "cuda":
-            request = geometry.cluster["gpu_request"]
-            line += {"gpus-per-node": [f"--gpus-per-node={gpus}"], "gres": [f"--gres=gpu:{gpus}"], "none": []}[request]
+        line = _srun(geometry, geometry.num_local_ranks)
+        if resources.requests_gpus(geometry):  # otherwise, a step has the resources of the job
+            line += resources.gpu_options(geometry)
         line += [*nodes_of_step(geometry), f"--job-name={STEP_NAME}", "--kill-on-bad-exit=1"]
         line += [f"--wait={SECONDS_AFTER_FIRST_EXIT}", "--export=ALL"]
         line += [] if limit_seconds is None else [f"--time={math.ceil(limit_seconds / 60)}"]
@@ -350,12 +355,25 @@ class SlurmChecks(Checks):
     stack_problems = staticmethod(srun_problems)
     site_problems = staticmethod(resources.site_problems)
     cluster_keys = tuple(
-        "cpus_per_rank memory_mb_per_node gpu_request partition account qos constraint reservation exclude_nodes "
-        "exclusive sbatch srun max_walltime_minutes node_types max_jobs network_interface".split()
+        "cpus_per_rank memory_mb_per_node gpu_request gpu_type gres partition account qos constraint reservation "
+        "exclude_nodes exclusive sbatch srun max_walltime_minutes node_types max_jobs network_interface".split()
     )
 
     def cluster_problems(self, cluster: dict) -> list[Problem]:
-        found = option_problems("sbatch", cluster["sbatch"], SBATCH_BY_REGATTA)
+        """Return the problems of the file's keys, and those of each node type that they do not have."""
+        found, kinds = self._problems(cluster), cluster["node_types"]
+        if any("gpu_request" in kind for kind in kinds.values()):
+            found = [problem for problem in found if problem.key != ("gpu_type",)]
+        for name, kind in kinds.items():
+            for problem in self._problems(cluster | kind):
+                key = ("node_types", name, *problem.key) if problem.key[0] in kind else problem.key
+                found += [problem._replace(key=key)] if problem not in found and key != ("gpu_type",) else []
+        return found
+
+    def _problems(self, cluster: dict) -> list[Problem]:
+        by_regatta = [option for option in SBATCH_BY_REGATTA if option != "--gres"]  # merged into one
+        found = option_problems("sbatch", cluster["sbatch"], _by_regatta(by_regatta, cluster))
+        found += resources.gres_problems(cluster)
         if cluster["exclude_nodes"]:
             text = "duplicates exclude_nodes. Move the nodes there."
             given = [index for index, option in enumerate(cluster["sbatch"]) if resources.EXCLUDE.fullmatch(option)]
@@ -366,7 +384,7 @@ class SlurmChecks(Checks):
             except ValueError:
                 text = "is not a host list. Write a name, or a list such as n[5-8]."
                 found.append(Problem(("exclude_nodes", index), text))
-        return found + srun_problems(cluster, cluster["node_folders"])
+        return found + srun_problems(cluster, cluster)
 
     def profile_problem(self, cluster: dict, is_local: bool, shapes: list[tuple[int, int]]) -> str | None:
         """Return why jobs cannot be submitted, or why launches do not fit into the user's allocation."""
