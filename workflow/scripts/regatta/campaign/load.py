@@ -251,8 +251,9 @@ def load_cluster(campaign: YamlFile, name: str, clusters: Path, missing: list[Mi
     if "plugins" in cluster:  # absent otherwise, so that earlier batches stay the same
         cluster["plugins"] = list(map(str, _plugin_paths(path, cluster)))
     # As variables they are part of ids. Without the key, earlier ids stay valid.
-    if interface := cluster.pop("network_interface"):
-        cluster["env"] |= dict.fromkeys(SOCKET_VARIABLES, interface)
+    if interfaces := cluster.pop("network_interface"):
+        names = interfaces if isinstance(interfaces, str) else ",".join(interfaces)
+        cluster["env"] |= dict.fromkeys(SOCKET_VARIABLES, names)
     if cluster["gpus_per_node"] == "detect":
         cluster["gpus_per_node"] = len(list(GPU_FOLDER.iterdir())) if GPU_FOLDER.is_dir() else 0
     return cluster
