@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import shlex
 import threading
 from types import SimpleNamespace
 
@@ -14,7 +15,7 @@ from regatta.store.jobs import note_job
 
 BATCH = "n02g04-0123456789ab"
 PREFLIGHT = "preflight-0123456789ab"
-OPTIONS = "--partition=gpu --nodes=2 '--comment=x y'"
+OPTIONS = "--partition=gpu --nodes=2 '--mail-user=x y'"
 
 
 class Queue:
@@ -111,9 +112,19 @@ def test_a_job_is_submitted_with_its_options_name_and_comment(executor, slurm, t
     assert run(executor, slurm, a_job(), "7;cluster") == ["7"]
     [line] = slurm.lines
     assert line[:2] == ["sbatch", "--parsable"]
-    assert line[-3:] == ["--partition=gpu", "--nodes=2", "--comment=x y"]
+    assert line[-3:] == ["--partition=gpu", "--nodes=2", "--mail-user=x y"]
     assert {"--job-name=regatta-c-2x4", f"--comment=rule_measure_wildcards_c_{BATCH}", f"--chdir={tmp_path}"} <= {*line}
     assert slurm_executor.job_name(a_job(PREFLIGHT).wildcards) == "regatta-c-preflight"
+
+
+@pytest.mark.parametrize("option", ["--comment=my project", "--com=p"])
+def test_with_a_comment_of_the_user_a_job_is_known_by_its_name(executor, slurm, option):
+    job = a_job()
+    job.resources["options"] = shlex.join([option])
+    run(executor, slurm, job)
+    [line] = slurm.lines
+    assert f"--job-name=rule_measure_wildcards_c_{BATCH}" in line
+    assert [word for word in line if word.startswith("--com")] == [option]
 
 
 # States.

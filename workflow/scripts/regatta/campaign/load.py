@@ -33,7 +33,7 @@ BACKENDS = {"cuda": "nccl", "cpu": "gloo"}  # of cells of programs, which do not
 CELL_FIELDS = ["benchmark", "backend", "stack", "nodes", "gpus_per_node", "world_size"]
 ENTRY = load_schema("campaign")["properties"]["benchmarks"]["items"]["properties"]
 BUILT_IN_FORMATS = tuple(ENTRY["read"]["then"]["enum"])
-LATER_KEYS = ("exclude_nodes", "gpu_type", "gres")  # of a cluster file
+LATER_KEYS = ("exclude_nodes", "gpu_type", "gres", "clusters")  # of a cluster file
 SOCKET_VARIABLES = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")  # of network_interface
 
 
@@ -250,6 +250,7 @@ def load_cluster(campaign: YamlFile, name: str, clusters: Path, missing: list[Mi
     raise_errors(file, _cluster_errors(file, cluster, missing))
     if "plugins" in cluster:  # absent otherwise, so that earlier batches stay the same
         cluster["plugins"] = list(map(str, _plugin_paths(path, cluster)))
+    launcher_of(cluster).queue.use_cluster(cluster)
     # As variables they are part of ids. Without the key, earlier ids stay valid.
     if interfaces := cluster.pop("network_interface"):
         names = interfaces if isinstance(interfaces, str) else ",".join(interfaces)

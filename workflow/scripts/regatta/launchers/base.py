@@ -159,6 +159,10 @@ class Queue(ABC):
     def lock(self, job: JobId, folder: Path) -> TextIO:
         """Lock the place of measurement, for one measurement at a time. Raises Taken."""
 
+    def use_cluster(self, cluster: dict) -> None:
+        """Have the scheduler's commands query the cluster that a cluster file names."""
+        return
+
     def find_job(self, cluster: dict) -> JobId:
         """Return the job that this process runs in. Raises UserError if ranks need one."""
         return None

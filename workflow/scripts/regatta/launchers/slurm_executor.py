@@ -26,6 +26,7 @@ common_settings = CommonSettings(
     pass_envvar_declarations_to_cmd=False,  # sbatch --export=ALL passes them
     auto_deploy_default_storage_provider=False,
 )
+COMMENT = re.compile("--com[a-z]*=")  # an option of the user, also abbreviated
 FORGOTTEN = ("no such job", "")  # state and reason of a job that Slurm does not list
 LOGS = Path(".snakemake/slurm_logs")
 SUBMIT_SECONDS = (10.0, 120.0)  # first and longest delay after a rejected submission; it doubles each time
@@ -99,9 +100,10 @@ class Executor(RemoteExecutor):
         log = LOGS / f"rule_{job.name}" / f"{name_of(job)}-%j.log"
         log.parent.mkdir(parents=True, exist_ok=True)
         line = ["sbatch", "--parsable", "--export=ALL", "--no-requeue", f"--chdir={Path.cwd()}", f"--output={log}"]
-        comment = f"rule_{job.name}_wildcards_{job.wildcards.campaign}_{name_of(job)}"  # a later run knows it by this
-        line += [f"--job-name={job_name(job.wildcards)}", f"--comment={comment}"]
-        line += shlex.split(job.resources["options"])
+        options = shlex.split(job.resources["options"])
+        identity = f"rule_{job.name}_wildcards_{job.wildcards.campaign}_{name_of(job)}"  # a later run knows it by this
+        name = identity if any(map(COMMENT.match, options)) else job_name(job.wildcards)
+        line += [f"--job-name={name}", *([f"--comment={identity}"] if name != identity else []), *options]
         # exec: a shell would die of the SIGTERM at the time limit, and Slurm then kills the supervisor with it.
         done = queue.submit(line, f"#!/bin/sh\nexec {self.format_job_exec(job)}\n")
         found = re.search(r"^(\d+)(?:;.*)?$", done.stdout, re.MULTILINE) if done.returncode == 0 else None
