@@ -51,6 +51,7 @@ def _numbers(text: str) -> list[str]:
 
 
 COMMAND_SECONDS = 60  # enough for a busy controller; one that is down must not hold a batch indefinitely
+SUBMIT_SECONDS = 600  # sbatch itself retries for minutes
 STEP_END_SECONDS = 60.0
 STATES_SECONDS = 10  # a view of the run waits for the answer
 STATE_SECONDS = 5  # most of the time between SIGTERM and SIGKILL (KillWait, 30 s by default) is for writing
@@ -274,10 +275,16 @@ def output(line: list[str], seconds: float = COMMAND_SECONDS) -> str:
 def submit(line: list[str], script: str) -> subprocess.CompletedProcess:
     """Run sbatch with a script. Within an allocation, the new job must not take over the variables of this one."""
     kept = {name: value for name, value in environment().items() if name in OF_SITE or not name.startswith("SLURM_")}
-    try:
-        return subprocess.run(line, env=kept, input=script, capture_output=True, encoding="utf-8", errors="replace")
+    options = {"env": kept, "input": script, "timeout": SUBMIT_SECONDS, "encoding": "utf-8", "errors": "replace"}
+    try:  # in a session of its own: Ctrl-C must not end it when it may have submitted the job
+        done = subprocess.run(line, capture_output=True, start_new_session=True, **options)
     except OSError as error:
         return subprocess.CompletedProcess(line, 1, "", f"{line[0]}: {error.strerror}")
+    except subprocess.TimeoutExpired:
+        return subprocess.CompletedProcess(line, 1, "", f"{line[0]}: no answer within {SUBMIT_SECONDS:g} s")
+    if done.returncode < 0 and not done.stderr.strip():
+        done.stderr = f"{line[0]}: ended by signal {-done.returncode}"
+    return done
 
 
 def _run(line: list[str], seconds: float) -> subprocess.CompletedProcess | None:
