@@ -2,7 +2,9 @@
 
 import asyncio
 import logging
+import shlex
 import threading
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -14,7 +16,7 @@ from regatta.store.jobs import note_job
 
 BATCH = "n02g04-0123456789ab"
 PREFLIGHT = "preflight-0123456789ab"
-OPTIONS = "--partition=gpu --nodes=2 '--comment=x y'"
+OPTIONS = "--partition=gpu --nodes=2 '--mail-user=x y'"
 
 
 class Queue:
@@ -25,6 +27,7 @@ class Queue:
         self.states: list = []
         self.lines: list[list[str]] = []
         self.canceled: list[str] = []
+        self.queued: list | None = []  # jobs in the queue, of which sbatch may have reported no id
 
     def submit(self, line, script):
         self.lines.append(line)
@@ -33,6 +36,10 @@ class Queue:
             answer = answer()
         is_ok = answer.split(";")[0].isdigit()
         return SimpleNamespace(returncode=int(not is_ok), stdout=answer if is_ok else "", stderr=answer)
+
+    def live_jobs(self, campaign, folder):
+        assert (campaign, folder) == ("c", Path.cwd())
+        return self.queued
 
     def ask(self, line):
         self.canceled += line[1:]
@@ -46,7 +53,7 @@ class Queue:
 def slurm(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     found = Queue()
-    for name in ("submit", "ask", "states_and_reasons"):
+    for name in ("submit", "ask", "live_jobs", "states_and_reasons"):
         monkeypatch.setattr(queue, name, getattr(found, name))
     return found
 
@@ -111,9 +118,19 @@ def test_a_job_is_submitted_with_its_options_name_and_comment(executor, slurm, t
     assert run(executor, slurm, a_job(), "7;cluster") == ["7"]
     [line] = slurm.lines
     assert line[:2] == ["sbatch", "--parsable"]
-    assert line[-3:] == ["--partition=gpu", "--nodes=2", "--comment=x y"]
+    assert line[-3:] == ["--partition=gpu", "--nodes=2", "--mail-user=x y"]
     assert {"--job-name=regatta-c-2x4", f"--comment=rule_measure_wildcards_c_{BATCH}", f"--chdir={tmp_path}"} <= {*line}
     assert slurm_executor.job_name(a_job(PREFLIGHT).wildcards) == "regatta-c-preflight"
+
+
+@pytest.mark.parametrize("option", ["--comment=my project", "--com=p"])
+def test_with_a_comment_of_the_user_a_job_is_known_by_its_name(executor, slurm, option):
+    job = a_job()
+    job.resources["options"] = shlex.join([option])
+    run(executor, slurm, job)
+    [line] = slurm.lines
+    assert f"--job-name=rule_measure_wildcards_c_{BATCH}" in line
+    assert [word for word in line if word.startswith("--com")] == [option]
 
 
 # States.
@@ -203,6 +220,71 @@ def test_a_full_controller_is_asked_again_after_a_delay_that_doubles(executor, s
         assert check(executor) == [None]
         assert len(slurm.lines) == num_submissions
     assert len(caplog.records) == 1
+
+
+ZERO_BYTES = "sbatch: error: Batch job submission failed: Zero Bytes were transmitted or received"
+
+
+def test_a_job_that_was_submitted_in_spite_of_an_error_is_not_submitted_again(executor, slurm, monkeypatch):
+    monkeypatch.setattr(slurm_executor, "SUBMIT_SECONDS", (0.0, 0.0))
+    executor.run_job(a_job())
+    slurm.submissions.append(ZERO_BYTES)
+    assert check(executor) == [None]
+    slurm.queued = None  # squeue does not answer: nothing is known, and nothing is submitted
+    assert check(executor) == [None]
+    slurm.queued = [
+        queue.Job("6", "RUNNING", None),
+        queue.Job("7", "PENDING", BATCH),
+        queue.Job("8", "PENDING", PREFLIGHT),
+    ]
+    slurm.states += [{"7": "RUNNING"}, {"7": "COMPLETED"}]
+    assert [check(executor), check(executor)] == [["7"], []]
+    assert executor.ended == [("7", "ok")]
+    assert len(slurm.lines) == 1
+
+
+def test_an_interrupt_also_cancels_a_job_that_was_submitted_in_spite_of_an_error(executor, slurm):
+    executor.run_job(a_job())
+    slurm.submissions.append(ZERO_BYTES)
+    check(executor)
+    slurm.queued = [queue.Job("7", "PENDING", BATCH)]
+    executor.cancel_jobs([])
+    assert slurm.canceled == ["7"]
+
+
+def test_errors_in_a_row_are_named_and_final_after_two_hours(executor, slurm, monkeypatch, caplog):
+    now = [0.0]
+    monkeypatch.setattr(slurm_executor.time, "monotonic", lambda: now[0])
+    jobs = [a_job(), a_job(PREFLIGHT)]
+    for job in jobs:
+        executor.run_job(job)
+    texts = ["Socket timed out on send/recv operation", "Connection refused", "Connection refused"]
+    slurm.submissions += [f"sbatch: error: Batch job submission failed: {text}" for text in texts]
+    for now[0] in (0, 3600, 7199):
+        assert check(executor) == [None, None]
+    assert [record.levelname for record in caplog.records] == ["WARNING", "WARNING"]
+    slurm.submissions += ["sbatch: error: Batch job submission failed: Message receive failure"] * 2
+    now[0] = 7400
+    assert check(executor) == []
+    assert ["Message receive failure" in text for _, text in executor.ended] == [True, True]
+    assert [job.attempt > job.restart_times for job in jobs] == [True, True]
+
+
+@pytest.mark.parametrize(("is_own", "num_hours"), [(True, 9), (False, 2)])
+def test_waiting_for_the_ends_of_the_run_s_jobs_is_not_limited(executor, slurm, monkeypatch, is_own, num_hours):
+    now = [0.0]
+    monkeypatch.setattr(slurm_executor.time, "monotonic", lambda: now[0])
+    if is_own:
+        run(executor, slurm, a_job(PREFLIGHT))
+    executor.run_job(a_job())
+    for hour in range(10):
+        now[0] = hour * 3600
+        slurm.submissions.append(POLICY.format("QOSMaxSubmitJobPerUserLimit"))
+        slurm.states.append({"7": "RUNNING"})
+        if None not in check(executor):
+            break
+    assert hour == num_hours
+    assert bool(executor.ended) != is_own
 
 
 def test_a_rejected_job_is_explained_by_the_words_of_sbatch_and_not_repeated(executor, slurm):

@@ -7,7 +7,7 @@ import pytest
 import yaml
 from campaign_files import SLURM, TEXT, changed, load, message
 
-from regatta.launchers.slurm import SBATCH_BY_REGATTA, SRUN_BY_REGATTA
+from regatta.launchers.slurm_options import SBATCH_BY_REGATTA, SRUN_BY_REGATTA
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden"
 # A stack on its own lines: `a` is line 7 of the file, its kind line 8, and what follows line 9 and on.

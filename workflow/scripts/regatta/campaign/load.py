@@ -35,7 +35,7 @@ BACKENDS = {"cuda": "nccl", "cpu": "gloo"}  # of cells of programs, which do not
 CELL_FIELDS = ["benchmark", "backend", "stack", "nodes", "gpus_per_node", "world_size"]
 ENTRY = load_schema("campaign")["properties"]["benchmarks"]["items"]["properties"]
 BUILT_IN_FORMATS = tuple(ENTRY["read"]["then"]["enum"])
-LATER_KEYS = ("exclude_nodes", "gpu_vendor")  # of a cluster file
+LATER_KEYS = ("exclude_nodes", "gpu_type", "gpu_vendor", "gres", "clusters")  # of a cluster file
 SOCKET_VARIABLES = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")  # of network_interface
 
 
@@ -149,7 +149,9 @@ def load_campaign(path: Path, clusters: Path = CLUSTERS, *, may_lack_files: bool
         for name, stack in stacks.items():
             where = ("stacks", name)
             given = [key for key in stack if (*where, key) in file.lines]
-            errors += _problem_errors(file, where, stack, stack_problems(stack, given, cluster), missing)
+            of_stack = [other for copy, other in of_stacks.items() if original(copy) == name] or [cluster]
+            strictest = next((other for other in of_stack if other["gpu_request"] != "none"), of_stack[0])
+            errors += _problem_errors(file, where, stack, stack_problems(stack, given, strictest), missing)
         for error, is_missing in executables.depends_errors(file, sound["benchmarks"], cluster):
             if is_missing and missing is not None:
                 missing.append(Missing(None, error.text, is_in_id=True))
@@ -250,9 +252,11 @@ def load_cluster(campaign: YamlFile, name: str, clusters: Path, missing: list[Mi
     raise_errors(file, _cluster_errors(file, cluster, missing))
     if "plugins" in cluster:  # absent otherwise, so that earlier batches stay the same
         cluster["plugins"] = list(map(str, _plugin_paths(path, cluster)))
+    launcher_of(cluster).queue.use_cluster(cluster)
     # As variables they are part of ids. Without the key, earlier ids stay valid.
-    if interface := cluster.pop("network_interface"):
-        cluster["env"] |= dict.fromkeys(SOCKET_VARIABLES, interface)
+    if interfaces := cluster.pop("network_interface"):
+        names = interfaces if isinstance(interfaces, str) else ",".join(interfaces)
+        cluster["env"] |= dict.fromkeys(SOCKET_VARIABLES, names)
     if cluster["gpus_per_node"] == "detect":
         cluster |= detected_gpus(cluster["gpu_vendor"], GPU_FOLDER, KFD_NODES)
     return cluster

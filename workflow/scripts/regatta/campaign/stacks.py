@@ -36,7 +36,7 @@ def stack_problems(stack: dict, given: Iterable[str], cluster: dict) -> list[Pro
                 remedy = f"Remove it, or name a cluster with scheduler: {other.name}."
                 text = f"has no effect on a cluster without {other.title}. {remedy}"
                 found.append(Problem((key,), text, has_value=False))
-    return found + launcher.checks.stack_problems(stack, cluster["node_folders"])
+    return found + launcher.checks.stack_problems(stack, cluster)
 
 
 def complete_stack(stack: dict, cluster: dict, *, may_lack_files: bool = False) -> dict:

@@ -263,6 +263,7 @@ def find_allocation(cluster: dict) -> Allocation:
     for path in cluster.get("plugins", ()):
         load_plugin(Path(path))
     launcher = launcher_of(cluster)
+    launcher.queue.use_cluster(cluster)
     return Allocation(launcher, launcher.queue.find_job(cluster))
 
 

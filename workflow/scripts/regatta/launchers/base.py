@@ -159,6 +159,10 @@ class Queue(ABC):
     def lock(self, job: JobId, folder: Path) -> TextIO:
         """Lock the place of measurement, for one measurement at a time. Raises Taken."""
 
+    def use_cluster(self, cluster: dict) -> None:
+        """Have the scheduler's commands query the cluster that a cluster file names."""
+        return
+
     def find_job(self, cluster: dict) -> JobId:
         """Return the job that this process runs in. Raises UserError if ranks need one."""
         return None
@@ -239,7 +243,7 @@ class Checks(ABC):
     def cluster_problems(self, cluster: dict) -> list[Problem]:
         return []
 
-    def stack_problems(self, stack: dict, node_folders: list[str]) -> list[Problem]:
+    def stack_problems(self, stack: dict, cluster: dict) -> list[Problem]:
         return []
 
     def site_problems(self, cluster: dict, shapes: Sequence[tuple[int, int]], stacks: dict[str, dict]) -> list[str]:

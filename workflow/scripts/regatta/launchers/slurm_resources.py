@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from regatta.core.errors import nearest
+from regatta.core.errors import Problem, nearest
 from regatta.launchers.base import Geometry, Jobs
 from regatta.launchers.slurm_queue import answer, expand, job_id, output
 
@@ -70,18 +70,15 @@ class SlurmJobs(Jobs):
 
         A group of nodes is not avoided if the cluster has too few others.
         """
-        cluster, gpus = geometry.cluster, geometry.gpus_per_node
-        request = cluster["gpu_request"] if geometry.device == "cuda" else "none"
+        cluster = geometry.cluster
         options = {key: cluster[key] for key in ("partition", "account", "qos", "constraint", "reservation")} | {
             "mem": cluster["memory_mb_per_node"],
             "time": self.walltime_minutes(cluster, planned_minutes, attempt),
             "nodes": geometry.nodes,
-            "ntasks-per-node": gpus,
+            "ntasks-per-node": geometry.gpus_per_node,
             "cpus-per-task": cluster["cpus_per_rank"] or 1,
-            "gres": f"gpu:{gpus}" if request == "gres" else None,
-            "gpus-per-node": gpus if request == "gpus-per-node" else None,
         }
-        others = [*cluster["sbatch"]]
+        others = [option for option in cluster["sbatch"] if not GRES.match(option)]
         if geometry.hosts:  # exactly these, and the job goes on if one fails
             others += [f"--nodelist={','.join(geometry.hosts)}", "--no-kill"]
         if excluded := cluster.get("exclude_nodes"):
@@ -89,6 +86,7 @@ class SlurmJobs(Jobs):
         for hosts in avoid:
             others = with_avoided(others, hosts, cluster["num_nodes"], geometry.nodes)
         words = [f"--{name}={value}" for name, value in options.items() if value is not None]
+        words += gpu_options(geometry)
         return [*words, *(["--exclusive"] if cluster["exclusive"] else []), *others]
 
     def walltime_minutes(self, cluster: dict, planned_minutes: float, attempt: int) -> int:
@@ -111,6 +109,46 @@ class SlurmJobs(Jobs):
         partitions = read_partitions()
         limits = [partitions[name].max_nodes for name in partition_names(cluster, partitions) if name in partitions]
         return int(min([cluster["num_nodes"], *limits]))
+
+
+# GPUs and other generic resources.
+
+GRES = re.compile("--gres=")
+GPU_ITEM = re.compile(r"(?:gres[/:])?gpu(?:[:=]|$)")
+GPU_OPTIONS = ("-G", "--gpus", "--gpus-per-node", "--gres")
+
+
+def requests_gpus(geometry: Geometry) -> bool:
+    """Return whether Regatta requests GPUs; otherwise, options of the user may."""
+    return geometry.device == "cuda" and geometry.cluster["gpu_request"] != "none"
+
+
+def gpu_options(geometry: Geometry) -> list[str]:
+    """Return the options for GPUs and other generic resources: at most one --gres, since Slurm keeps only the last."""
+    cluster = geometry.cluster
+    gpus = ":".join(filter(None, (cluster.get("gpu_type"), str(geometry.gpus_per_node))))
+    is_gres = cluster["gpu_request"] == "gres"
+    of_user = [item for option in cluster.get("sbatch", ()) for item in gres_items(option)]
+    requested = requests_gpus(geometry)
+    items = [*([f"gpu:{gpus}"] if requested and is_gres else []), *cluster.get("gres", ()), *of_user]
+    options = [f"--gpus-per-node={gpus}"] if requested and not is_gres else []
+    return [*options, *([f"--gres={','.join(items)}"] if items else [])]
+
+
+def gres_items(option: str) -> list[str]:
+    """Return the resources that an option of the user requests."""
+    return option[len("--gres=") :].split(",") if GRES.match(option) else []
+
+
+def gres_problems(cluster: dict) -> list[Problem]:
+    """Return the GPUs that a cluster file requests twice, and a type of GPU that is never requested."""
+    if cluster["gpu_request"] == "none":
+        text = "has no effect with gpu_request: none. Change gpu_request, or remove the type."
+        return [Problem(("gpu_type",), text)] if cluster["gpu_type"] else []
+    given = [(("sbatch", index), gres_items(option)) for index, option in enumerate(cluster["sbatch"])]
+    given += [(("gres", index), [item]) for index, item in enumerate(cluster["gres"])]
+    text = "requests GPUs, as Regatta does. Set their type with gpu_type; or set gpu_request: none."
+    return [Problem(key, text) for key, items in given if any(map(GPU_ITEM.match, items))]
 
 
 # The cores of a step.
