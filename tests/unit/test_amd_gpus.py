@@ -7,8 +7,11 @@ from campaign_files import CLUSTER, SLURM, TEXT, fake_sif, load, message, small
 
 from regatta.campaign.expansion import expand
 from regatta.campaign.load import for_jobs
-from regatta.launchers import LAUNCHERS, launch_environment
-from regatta.plan.plan import plan_campaign, plan_json
+from regatta.launchers import LAUNCHERS, launch_argv, launch_environment
+from regatta.launchers.base import Geometry
+from regatta.model.frozen import FrozenBatch
+from regatta.plan.plan import plan_campaign, plan_json, write_frozen
+from regatta.store.frozen_files import read_frozen
 
 # Properties of KFD nodes, abridged. A CPU has cores and no SIMD units; a GPU the reverse; an APU of one die has both.
 CPU = "cpu_cores_count 16\nsimd_count 0\nmem_banks_count 1\ngfx_target_version 0\nvendor_id 0\ndevice_id 0\n"
@@ -131,6 +134,20 @@ def test_a_vendor_changes_no_cell_and_its_absence_no_batch(tmp_path):
     assert [cell.id for cell in expand(before).cells] == [cell.id for cell in expand(after).cells]
     assert "gpu_vendor" not in json.dumps([for_jobs(before.cluster), before.data["stacks"]])
     assert [name for name, stack in after.data["stacks"].items() if "gpu_vendor" in stack] == ["image"]
+
+
+def test_a_frozen_batch_keeps_the_vendor(tmp_path):
+    """It is checked against the schema when a job reads it, and gives the line of the job's launches."""
+    data = small(stacks={"image": {"kind": "contained", "image": str(fake_sif(tmp_path / "a.sif"))}})
+    cluster = SLURM | {"gpu_vendor": "amd"}
+    made = plan_campaign(load(tmp_path, data | {"device": "cuda", "backend": ["nccl"]}, cluster), tmp_path / "results")
+    write_frozen(made)
+    path = next((tmp_path / "results").glob("*/batches/*/batch.json"))
+    batch = FrozenBatch.from_json(read_frozen(path))
+    assert (batch.stacks["image"]["gpu_vendor"], batch.cluster["gpu_vendor"]) == ("amd", "amd")
+    words = launch_argv(Geometry(batch.cluster, 1, 1, "cuda"), batch.stacks["image"], ["x.py"])
+    assert "--rocm" in words
+    assert "--nv" not in words
 
 
 def test_an_unknown_vendor_is_refused(tmp_path, wording):
