@@ -7,7 +7,7 @@ add lines of their own. The last line of sbatch decides, unless it says nothing 
 import re
 from typing import Literal
 
-Kind = Literal["permanent", "temporary", "limit"]  # limit: on the number of jobs, which ends of jobs remove
+ErrorKind = Literal["permanent", "temporary", "limit"]  # limit: on the number of jobs, which ends of jobs remove
 
 LAST_LINE = re.compile(r"\b(?:submission|submit\S*|allocation|allocate) (?:failed|failure): *(.+)", re.IGNORECASE)
 TEMPORARY = re.compile(
@@ -56,7 +56,7 @@ COMMAND_LINE = re.compile(
 )
 
 
-def kind_of_error(message: str) -> Kind:
+def kind_of_error(message: str) -> ErrorKind:
     """Return whether sbatch may accept the same job later, by what it printed."""
     last = ([*LAST_LINE.finditer(message)] or [None])[-1]
     if last is None:
