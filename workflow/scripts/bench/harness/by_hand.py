@@ -85,8 +85,10 @@ def parse(benchmark: ModuleType, is_printing: bool) -> argparse.Namespace:
         parser.print_help = lambda file=None: None
     benchmark.add_arguments(parser.add_argument_group("parameters"))
     device = parser.add_argument_group("device")
-    device.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="(default: %(default)s)")
-    device.add_argument("--backend", help="gloo, nccl, ... (default: gloo on cpu, nccl on cuda)")
+    device.add_argument(
+        "--device", type=name_of_torch, choices=("cpu", "cuda"), default="cpu", help="(default: %(default)s)"
+    )
+    device.add_argument("--backend", type=name_of_torch, help="gloo, nccl, ... (default: gloo on cpu, nccl on cuda)")
     sampling = parser.add_argument_group("sampling")
     for key, kind, default, meaning in SAMPLING_OPTIONS:
         word, text = key.split("_")[-1].upper(), f"{meaning} (default: %(default)s)"
@@ -101,6 +103,13 @@ def parse(benchmark: ModuleType, is_printing: bool) -> argparse.Namespace:
         if not value > 0 and not (value == 0 and key in MAY_BE_ZERO):  # NaN fails both
             parser.error(f"{option(key)} = {value}: must be a number above 0")
     return arguments
+
+
+def name_of_torch(text: str) -> str:
+    """Return the text. Raises ArgumentTypeError for ROCm's names: PyTorch has CUDA's and NCCL's for AMD GPUs too."""
+    if name := {"rocm": "cuda", "hip": "cuda", "rccl": "nccl"}.get(text.lower()):
+        raise argparse.ArgumentTypeError(f"{text}: write {name}, PyTorch's name for AMD's too")
+    return text
 
 
 def option(key: str) -> str:

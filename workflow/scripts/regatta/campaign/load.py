@@ -8,6 +8,7 @@ from typing import NamedTuple
 from regatta.campaign import benchmark_files, executables
 from regatta.campaign import program_entries as programs
 from regatta.campaign import script_entries as scripts
+from regatta.campaign.detected_gpus import detected_gpus
 from regatta.campaign.node_types import Shape, clusters_of_stacks, of_node_type, original, shapes_of_stacks
 from regatta.campaign.stacks import complete_stack, stack_problems
 from regatta.campaign.sweep import sweep_errors
@@ -26,6 +27,7 @@ from regatta.runtimes.prologue_steps import prologue_problems
 
 CLUSTERS = Path(__file__).resolve().parents[4] / "config" / "clusters"
 GPU_FOLDER = Path("/proc/driver/nvidia/gpus")  # one entry for each GPU that the driver has bound
+KFD_NODES = Path("/sys/class/kfd/kfd/topology/nodes")  # of AMD's driver: CPUs and GPUs (Linux, amdkfd/kfd_topology.c)
 # Threads of a rank. Ranks also read the first as REGATTA_THREADS_PER_RANK (launch.stack_variables).
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "REGATTA_THREADS_PER_RANK")
 THREADS = "threads per rank, an integer above 0 such as 4; without it, ranks share the host's cores"
@@ -33,7 +35,7 @@ BACKENDS = {"cuda": "nccl", "cpu": "gloo"}  # of cells of programs, which do not
 CELL_FIELDS = ["benchmark", "backend", "stack", "nodes", "gpus_per_node", "world_size"]
 ENTRY = load_schema("campaign")["properties"]["benchmarks"]["items"]["properties"]
 BUILT_IN_FORMATS = tuple(ENTRY["read"]["then"]["enum"])
-LATER_KEYS = ("exclude_nodes", "gpu_type", "gres", "clusters")  # of a cluster file
+LATER_KEYS = ("exclude_nodes", "gpu_type", "gpu_vendor", "gres", "clusters")  # of a cluster file
 SOCKET_VARIABLES = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")  # of network_interface
 
 
@@ -256,7 +258,7 @@ def load_cluster(campaign: YamlFile, name: str, clusters: Path, missing: list[Mi
         names = interfaces if isinstance(interfaces, str) else ",".join(interfaces)
         cluster["env"] |= dict.fromkeys(SOCKET_VARIABLES, names)
     if cluster["gpus_per_node"] == "detect":
-        cluster["gpus_per_node"] = len(list(GPU_FOLDER.iterdir())) if GPU_FOLDER.is_dir() else 0
+        cluster |= detected_gpus(cluster["gpu_vendor"], GPU_FOLDER, KFD_NODES)
     return cluster
 
 
