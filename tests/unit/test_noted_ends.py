@@ -82,10 +82,12 @@ def test_an_end_that_was_noted_is_noted_once(tmp_path):
 def test_all_launches_of_a_round_note_their_end_before_any_waits_for_its_ranks(monkeypatch, has_job):
     """A scheduler kills the supervisor soon after its signal."""
     events = []
-    allocation = SimpleNamespace(job="17" if has_job else None, state=lambda: None)
+    allocation = SimpleNamespace(
+        job="17" if has_job else None, state=lambda: None, state_after_signal=lambda cluster: None
+    )
     allocation.stop = lambda process, hosts: events.append(("stop", process.index))
     cells = {"a": SimpleNamespace(spec={})}
-    batch = SimpleNamespace(launches=[FrozenLaunch(0, "host", ["a"], 1, 1)] * 3, cells=cells)
+    batch = SimpleNamespace(launches=[FrozenLaunch(0, "host", ["a"], 1, 1)] * 3, cells=cells, cluster={})
     run = BatchRun(None, batch, {}, allocation, parent=None)
     monkeypatch.setattr(supervise.os, "getppid", lambda: None)
     run.note_early_end = lambda stop: events.append(("job", str(stop)))

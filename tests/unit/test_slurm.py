@@ -65,6 +65,19 @@ def test_states_are_those_of_all_jobs_of_the_user_and_of_the_campaign_s_batches(
         ('{"jobs": [{"job_state": ["NODE_FAIL", "COMPLETING"]}]}', "", "NODE_FAIL"),
         ('{"jobs": [{"job_state": "TIMEOUT"}]}', "", "TIMEOUT"),
         ('{"jobs": [{"job_state": ["COMPLETING"]}]}', "", "COMPLETING"),
+        (
+            '{"jobs": [{"job_state": ["RUNNING"], "start_time": {"number": 5}, "preempt_time": {"number": 0}}]}',
+            "",
+            "RUNNING",
+        ),
+        (
+            '{"jobs": [{"job_state": ["RUNNING"], "start_time": {"number": 5}, "preempt_time": {"number": 9}}]}',
+            "",
+            "PREEMPTED",
+        ),
+        ('{"jobs": [{"job_state": "RUNNING", "start_time": 9, "preempt_time": 5}]}', "", "RUNNING"),  # requeued since
+        ("", "JobState=RUNNING Reason=None PreemptTime=2026-11-28T21:11:49", "PREEMPTED"),
+        ("", "JobState=RUNNING Reason=None PreemptTime=None", "RUNNING"),
         ("no json", "JobState=COMPLETING Reason=TimeLimit Dependency=(null)", "TIMEOUT"),
         ("", "JobId=1 JobState=CANCELLED Reason=None", "CANCELLED"),
         ("", "", None),

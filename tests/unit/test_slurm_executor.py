@@ -139,11 +139,11 @@ def test_with_a_comment_of_the_user_a_job_is_known_by_its_name(executor, slurm, 
 def test_ends_are_reported_and_running_jobs_go_on(executor, slurm):
     for number in "123":
         run(executor, slurm, a_job(), number)
-    slurm.states.append({"1": "COMPLETED", "2": "PREEMPTED", "3": "RUNNING"})
+    slurm.states.append({"1": "COMPLETED", "2": "NODE_FAIL", "3": "RUNNING"})
     assert check(executor) == ["3"]
     assert executor.ended[0] == ("1", "ok")
     assert executor.ended[1][0] == "2"
-    assert "PREEMPTED" in executor.ended[1][1]
+    assert "NODE_FAIL" in executor.ended[1][1]
     assert list(executor.live) == ["3"]
 
 
@@ -331,6 +331,54 @@ def test_the_pause_between_queries_ends_with_the_run_and_for_a_new_job(executor,
     executor.wait = True
     executor.run_job(a_job())
     asyncio.run(executor.sleep())
+
+
+# Preemption.
+
+
+def preempt(executor, slurm, tmp_path, number, num_records=None, state="PREEMPTED"):
+    """Have the running job preempted, and the next one submitted, as 1 + number; returns what goes on."""
+    if num_records is not None:
+        folder = tmp_path / "results/c/batches" / BATCH
+        folder.mkdir(parents=True, exist_ok=True)
+        note_job(folder, "stopped", str(number), [], "SIGTERM: PREEMPTED", num_records)
+    slurm.states.append({str(number): state})
+    left = check(executor)
+    if left == [None]:
+        slurm.submissions.append(str(number + 1))
+        slurm.states.append({str(number + 1): "RUNNING"})
+        left = check(executor)
+    return left
+
+
+def test_a_preempted_job_is_submitted_again_five_times_without_new_records(executor, slurm, tmp_path):
+    job = a_job()
+    run(executor, slurm, job, "1")
+    for number in range(1, 6):
+        assert preempt(executor, slurm, tmp_path, number, 0) == [str(number + 1)]
+    assert (executor.ended, job.attempt) == ([], 1)
+    assert preempt(executor, slurm, tmp_path, 6, 0) == []
+    assert executor.ended[0][0] == "6"
+    assert job.attempt <= job.restart_times  # from now on by Snakemake, as one of its retries
+
+
+def test_new_records_begin_the_count_of_preemptions_again(executor, slurm, tmp_path):
+    run(executor, slurm, a_job(), "1")
+    for number in range(1, 15):
+        num_records = 3 if number in (5, 9) else 0
+        state = "FAILED" if number == 7 else "PREEMPTED"  # it ended within the grace period
+        assert preempt(executor, slurm, tmp_path, number, num_records, state) == [str(number + 1)]
+    assert preempt(executor, slurm, tmp_path, 15, 0) == []
+
+
+def test_a_preempted_job_that_left_no_note_is_submitted_again_but_not_on_a_full_disk(
+    executor, slurm, tmp_path, monkeypatch
+):
+    (tmp_path / "results/c").mkdir(parents=True)
+    run(executor, slurm, a_job(PREFLIGHT), "1")
+    assert preempt(executor, slurm, tmp_path, 1) == ["2"]
+    monkeypatch.setattr("regatta.store.jobs.MIN_FREE_BYTES", 2**80)
+    assert preempt(executor, slurm, tmp_path, 2) == []
 
 
 # Why a job failed, and whether it is submitted again.

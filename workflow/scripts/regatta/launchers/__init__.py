@@ -211,6 +211,10 @@ class Allocation:
         """Return the job's state; None on one machine, or if unknown to the scheduler."""
         return self.launcher.queue.state(self.job)
 
+    def state_after_signal(self, cluster: dict) -> str | None:
+        """Return the job's state, TIMEOUT if a signal announces its time limit; None as for `state`."""
+        return self.launcher.queue.state_after_signal(self.job, cluster)
+
     def state_of(self, job: str | None) -> str | None:
         """Return the state of an earlier job; None if there was none, or if unknown to the scheduler."""
         return self.launcher.queue.state(job) if self.job and job and job != self.job else None

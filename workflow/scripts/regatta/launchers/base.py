@@ -175,6 +175,10 @@ class Queue(ABC):
         """Return the job's state, RUNNING, PENDING, TIMEOUT, NODE_FAIL and so on; None if unknown."""
         return None
 
+    def state_after_signal(self, job: JobId, cluster: dict) -> str | None:
+        """Return the job's state when this process got a signal, which may announce a time limit."""
+        return self.state(job)
+
     def foreign_steps(self, job: JobId) -> list[str] | None:
         """Return the job's other measurements; None if unknown."""
         return []

@@ -238,6 +238,13 @@ class SlurmQueue(Queue):
             raise UserError(f"cluster '{cluster['name']}' has scheduler slurm, but this is not a Slurm job. {remedy}")
         return job
 
+    def state_after_signal(self, job: str, cluster: dict) -> str | None:
+        state = queue.job_state(job)
+        if state != "RUNNING":
+            return state
+        left = queue.ask(["squeue", "--noheader", f"--jobs={job}", "--format=%L"], queue.STATE_SECONDS)
+        return "TIMEOUT" if resources.minutes_of(left) * 60 <= resources.most_seconds_left(cluster) else state
+
     def lock(self, job: str, folder: Path) -> TextIO:
         """Lock a job for this user across results folders; beside the results if the home directory cannot be locked.
 

@@ -19,6 +19,7 @@ from snakemake_interface_executor_plugins.settings import CommonSettings
 from regatta.core.text import one_line
 from regatta.launchers import slurm_queue as queue
 from regatta.launchers.slurm_errors import kind_of_error
+from regatta.model.launches import JobEvent
 from regatta.store.jobs import NO_SPACE_LEFT, is_full, jobs_of_batch
 
 common_settings = CommonSettings(
@@ -28,7 +29,19 @@ common_settings = CommonSettings(
     pass_envvar_declarations_to_cmd=False,  # sbatch --export=ALL passes them
     auto_deploy_default_storage_provider=False,
 )
+# Slurm's --signal=B:TERM reaches only the shell, which passes it on to its process group: Snakemake and the supervisor,
+# but not srun. The shell must not die of it: Slurm would then kill the supervisor.
+SCRIPT = """#!/bin/sh
+trap 'trap "" TERM; kill -s TERM 0' TERM
+{command} &
+while kill -s 0 $! 2>/dev/null; do
+    wait $!
+    status=$?
+done
+exit $status
+"""
 COMMENT = re.compile("--com[a-z]*=")  # an option of the user, also abbreviated
+MAX_PREEMPTIONS = 5  # of a batch in a row without a new record, that are no failed attempts
 FORGOTTEN = ("no such job", "")  # state and reason of a job that Slurm does not list
 LOGS = Path(".snakemake/slurm_logs")
 SUBMIT_SECONDS = (10.0, 120.0)  # first and longest delay after a rejected submission; it doubles each time
@@ -56,6 +69,7 @@ class Executor(RemoteExecutor):
         self.num_refused, self.first_refused_s, self.retry_s = 0, 0.0, 0.0  # in a row; time of the first; of the next
         self.refused: dict[str, JobExecutorInterface] = {}  # by batch: sbatch failed, but may have submitted the job
         self.errors: set[str] = set()  # of sbatch, in a row
+        self.preemptions: dict[str, int] = {}  # of a batch, in a row, without a new record
         self.has_new_jobs, self.is_closing, self.is_answering = False, False, True
         self.logged: set[tuple[str, str]] = set()
 
@@ -109,8 +123,7 @@ class Executor(RemoteExecutor):
         identity = f"rule_{job.name}_wildcards_{job.wildcards.campaign}_{name_of(job)}"  # a later run knows it by this
         name = identity if any(map(COMMENT.match, options)) else job_name(job.wildcards)
         line += [f"--job-name={name}", *([f"--comment={identity}"] if name != identity else []), *options]
-        # exec: a shell would die of the SIGTERM at the time limit, and Slurm then kills the supervisor with it.
-        done = queue.submit(line, f"#!/bin/sh\nexec {self.format_job_exec(job)}\n")
+        done = queue.submit(line, SCRIPT.format(command=self.format_job_exec(job)))
         found = re.search(r"^(\d+)(?:;.*)?$", done.stdout, re.MULTILINE) if done.returncode == 0 else None
         if found is None:
             return self._is_refused_for_now(job_info, done.stderr or done.stdout)
@@ -185,9 +198,35 @@ class Executor(RemoteExecutor):
         if state == "COMPLETED" or (state == FORGOTTEN[0] and all(Path(path).exists() for path in job.output)):
             del self.live[external]
             self.report_job_success(job_info)
+        elif self._is_preempted(job_info, state):
+            del self.live[external]
+            job_info.external_jobid, self.has_new_jobs = None, True
+            return False
         else:
             self._fail(job_info, *self._explain(job, external, state))
         return True
+
+    def _is_preempted(self, job_info: SubmittedJobInfo, state: str) -> bool:
+        """Return whether a job is submitted again because others preempted it. That is no attempt of Snakemake's."""
+        job, external, results = job_info.job, job_info.external_jobid, self._results(job_info.job)
+        name, note = name_of(job), self._note(job, external)
+        if (state != "PREEMPTED" and not (note and note.cause.endswith(": PREEMPTED"))) or is_full(results):
+            return False
+        num = self.preemptions[name] = 0 if note and note.num_records else self.preemptions.get(name, 0) + 1
+        if num > MAX_PREEMPTIONS:
+            return False
+        without = f" ({num} of {MAX_PREEMPTIONS} times without a new record)" if num else ""
+        self.logger.info(f"{name}: Slurm preempted job {external}. The job is submitted again{without}.")
+        return True
+
+    def _results(self, job: JobExecutorInterface) -> Path:
+        return Path("results") / job.wildcards.campaign
+
+    def _note(self, job: JobExecutorInterface, external: str) -> JobEvent | None:
+        """Return how a job ended, if it has noted that."""
+        name = name_of(job)
+        folder = self._results(job) / ("preflight" if name.startswith("preflight") else "batches") / name
+        return next((event for event in jobs_of_batch(folder)[::-1] if event.job == external), None)
 
     def _fail(self, job_info: SubmittedJobInfo, text: str, is_final: bool) -> None:
         """Report that a job failed. is_final: it would fail again."""
@@ -198,9 +237,7 @@ class Executor(RemoteExecutor):
 
     def _explain(self, job: JobExecutorInterface, external: str, state: str) -> tuple[str, bool]:
         """Return why a job failed, and whether it would fail again for the same reason."""
-        name, results = name_of(job), Path("results") / job.wildcards.campaign
-        folder = results / ("preflight" if name.startswith("preflight") else "batches") / name
-        note = next((event for event in jobs_of_batch(folder)[::-1] if event.job == external), None)
+        name, results, note = name_of(job), self._results(job), self._note(job, external)
         cause = note.cause if note else self._last_line(job.log, external)
         cause = cause or f"Slurm reports {state}; the job left no message."
         if is_full(results) or NO_SPACE_LEFT in cause:

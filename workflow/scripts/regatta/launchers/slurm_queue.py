@@ -130,21 +130,29 @@ def meeting_point(meeting: Mapping[str, str] | None = None) -> dict[str, str]:
 def job_state(job: str) -> str | None:
     """Return a job's state, such as RUNNING, or why it ends: NODE_FAIL, TIMEOUT, CANCELLED, PREEMPTED; None if unknown.
 
-    A job that is ending is COMPLETING, and only the JSON form contains the final state.
+    A job that is ending is COMPLETING, and only the JSON form contains the final state. During a grace period,
+    a preempted job is RUNNING for Slurm.
     """
     states = _states_in_json(ask(["scontrol", "--json", "show", "job", job], STATE_SECONDS))
     if not states:
         text = ask(["scontrol", "--oneliner", "show", "job", job], STATE_SECONDS)
         states = ["TIMEOUT"] if "Reason=TimeLimit" in text else re.findall(r"\bJobState=(\S+)", text)
+        states = ["PREEMPTED"] if states == ["RUNNING"] and re.search(r"\bPreemptTime=\d", text) else states
     return next((state for state in states if state != "COMPLETING"), states[0] if states else None)
 
 
 def _states_in_json(text: str) -> list[str]:
     try:
-        states = json.loads(text)["jobs"][0]["job_state"]  # a list since Slurm 23.11, a string before
-    except (ValueError, KeyError, IndexError, TypeError):
+        job = json.loads(text)["jobs"][0]
+        states = job["job_state"]  # a list since Slurm 23.11, a string before
+        preempted_s, started_s = (
+            found["number"] if isinstance(found := job.get(key) or 0, dict) else found
+            for key in ("preempt_time", "start_time")
+        )
+    except (ValueError, KeyError, IndexError, TypeError, AttributeError):
         return []
-    return [states] if isinstance(states, str) else list(states)
+    states = [states] if isinstance(states, str) else list(states)
+    return ["PREEMPTED"] if states == ["RUNNING"] and preempted_s > started_s else states
 
 
 def is_answering() -> bool:

@@ -70,10 +70,10 @@ class SlurmJobs(Jobs):
 
         A group of nodes is not avoided if the cluster has too few others.
         """
-        cluster = geometry.cluster
+        cluster, minutes = geometry.cluster, self.walltime_minutes(geometry.cluster, planned_minutes, attempt)
         options = {key: cluster[key] for key in ("partition", "account", "qos", "constraint", "reservation")} | {
             "mem": cluster["memory_mb_per_node"],
-            "time": self.walltime_minutes(cluster, planned_minutes, attempt),
+            "time": minutes,
             "nodes": geometry.nodes,
             "ntasks-per-node": geometry.gpus_per_node,
             "cpus-per-task": cluster["cpus_per_rank"] or 1,
@@ -87,6 +87,8 @@ class SlurmJobs(Jobs):
             others = with_avoided(others, hosts, cluster["num_nodes"], geometry.nodes)
         words = [f"--{name}={value}" for name, value in options.items() if value is not None]
         words += gpu_options(geometry)
+        has_signal = "SBATCH_SIGNAL" in os.environ or any(map(SIGNAL.match, cluster["sbatch"]))
+        words += [f"--signal=B:TERM@{SIGNAL_SECONDS}"] if minutes >= SIGNAL_MIN_MINUTES and not has_signal else []
         return [*words, *(["--exclusive"] if cluster["exclusive"] else []), *others]
 
     def walltime_minutes(self, cluster: dict, planned_minutes: float, attempt: int) -> int:
@@ -109,6 +111,19 @@ class SlurmJobs(Jobs):
         partitions = read_partitions()
         limits = [partitions[name].max_nodes for name in partition_names(cluster, partitions) if name in partitions]
         return int(min([cluster["num_nodes"], *limits]))
+
+
+# The signal before the time limit, so that what was measured is written, and ranks end, within the limit.
+
+SIGNAL = re.compile(r"--sig[a-z]*=(?:[A-Za-z]+:)?\w+(?:@(\d+))?")
+SIGNAL_SECONDS, SIGNAL_MIN_MINUTES = 60, 15
+EARLY_SECONDS = 60 + 15  # Slurm may send it so much earlier (sbatch(1)), and the query takes time
+
+
+def most_seconds_left(cluster: dict) -> int:
+    """Return how much of a job's time may be left when it gets its signal."""
+    given = [found[1] for option in cluster.get("sbatch", ()) if (found := SIGNAL.match(option))]
+    return int((given or [None])[-1] or SIGNAL_SECONDS) + EARLY_SECONDS
 
 
 # GPUs and other generic resources.
