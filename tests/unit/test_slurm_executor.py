@@ -34,6 +34,8 @@ class Queue:
         answer = self.submissions.pop(0)
         if callable(answer):
             answer = answer()
+        if not isinstance(answer, str):
+            return answer
         is_ok = answer.split(";")[0].isdigit()
         return SimpleNamespace(returncode=int(not is_ok), stdout=answer if is_ok else "", stderr=answer)
 
@@ -131,6 +133,39 @@ def test_with_a_comment_of_the_user_a_job_is_known_by_its_name(executor, slurm, 
     [line] = slurm.lines
     assert f"--job-name=rule_measure_wildcards_c_{BATCH}" in line
     assert [word for word in line if word.startswith("--com")] == [option]
+
+
+@pytest.mark.parametrize("option", ["--comment=", "--com="])
+def test_an_empty_comment_is_none_for_sites_that_forbid_comments(executor, slurm, option):
+    job = a_job()
+    job.resources["options"] = shlex.join(["--nodes=2", option])
+    run(executor, slurm, job)
+    [line] = slurm.lines
+    assert f"--job-name=rule_measure_wildcards_c_{BATCH}" in line
+    assert not any(word.startswith("--com") for word in line)
+    assert line[-1] == "--nodes=2"
+
+
+@pytest.mark.parametrize(
+    "text", ["Submitted batch job 7\n", "Submitted batch job 7 on cluster blue\n", "Welcome to blue!\n\n7;blue\n"]
+)
+def test_the_job_s_id_is_read_from_the_output_of_a_site_s_wrapper(executor, slurm, text):
+    executor.run_job(a_job())
+    slurm.submissions.append(SimpleNamespace(returncode=0, stdout=text, stderr=""))
+    slurm.states.append({"7": "RUNNING"})
+    assert check(executor) == ["7"]
+
+
+def test_a_job_of_which_sbatch_printed_no_id_is_looked_for(executor, slurm, monkeypatch, caplog):
+    monkeypatch.setattr(slurm_executor, "SUBMIT_SECONDS", (0.0, 0.0))
+    executor.run_job(a_job())
+    slurm.submissions.append(SimpleNamespace(returncode=0, stdout="", stderr="queued\n"))
+    assert check(executor) == [None]
+    slurm.queued = [queue.Job("7", "PENDING", BATCH)]
+    slurm.states.append({"7": "RUNNING"})
+    assert check(executor) == ["7"]
+    assert len(slurm.lines) == 1
+    assert "queued" in caplog.text
 
 
 # States.

@@ -9,6 +9,7 @@ from typing import Literal
 
 ErrorKind = Literal["permanent", "temporary", "limit"]  # limit: on the number of jobs, which ends of jobs remove
 
+NO_ID = "sbatch printed no job id"  # but may have submitted the job
 LAST_LINE = re.compile(r"\b(?:submission|submit\S*|allocation|allocate) (?:failed|failure): *(.+)", re.IGNORECASE)
 TEMPORARY = re.compile(
     # the controller: its network, its names, its load
@@ -68,6 +69,8 @@ COMMAND_LINE = re.compile(
 
 def kind_of_error(message: str) -> ErrorKind:
     """Return whether sbatch may accept the same job later, by what it printed."""
+    if message.startswith(NO_ID):
+        return "temporary"
     last = ([*LAST_LINE.finditer(message)] or [None])[-1]
     if last is None:
         if COMMAND_LINE.search(message):

@@ -18,7 +18,7 @@ from snakemake_interface_executor_plugins.settings import CommonSettings
 
 from regatta.core.text import one_line
 from regatta.launchers import slurm_queue as queue
-from regatta.launchers.slurm_errors import kind_of_error
+from regatta.launchers.slurm_errors import NO_ID, kind_of_error
 from regatta.model.launches import JobEvent
 from regatta.store.jobs import NO_SPACE_LEFT, is_full, jobs_of_batch
 
@@ -40,7 +40,9 @@ while kill -s 0 $! 2>/dev/null; do
 done
 exit $status
 """
-COMMENT = re.compile("--com[a-z]*=")  # an option of the user, also abbreviated
+COMMENT = re.compile("--com[a-z]*=")  # an option of the user, also abbreviated; if empty, jobs have no comment
+# The last line that sbatch prints with --parsable, or without it, as wrappers of sites may do.
+SUBMITTED = re.compile(r"^(?:Submitted batch job )?(\d+)(?:;.*| on cluster .*)?$", re.MULTILINE)
 MAX_PREEMPTIONS = 5  # of a batch in a row without a new record, that are no failed attempts
 FORGOTTEN = ("no such job", "")  # state and reason of a job that Slurm does not list
 LOGS = Path(".snakemake/slurm_logs")
@@ -122,14 +124,16 @@ class Executor(RemoteExecutor):
         options = shlex.split(job.resources["options"])
         identity = f"rule_{job.name}_wildcards_{job.wildcards.campaign}_{name_of(job)}"  # a later run knows it by this
         name = identity if any(map(COMMENT.match, options)) else job_name(job.wildcards)
+        options = [option for option in options if not COMMENT.fullmatch(option)]
         line += [f"--job-name={name}", *([f"--comment={identity}"] if name != identity else []), *options]
         done = queue.submit(line, SCRIPT.format(command=self.format_job_exec(job)))
-        found = re.search(r"^(\d+)(?:;.*)?$", done.stdout, re.MULTILINE) if done.returncode == 0 else None
-        if found is None:
-            return self._is_refused_for_now(job_info, done.stderr or done.stdout)
-        self._note_submission(job_info, found[1], log)
+        found = SUBMITTED.findall(done.stdout) if done.returncode == 0 else []
+        if not found:
+            why = f"{NO_ID}: " if done.returncode == 0 else ""
+            return self._is_refused_for_now(job_info, why + (done.stderr or done.stdout))
+        self._note_submission(job_info, found[-1], log)
         if self.is_closing:  # since its sbatch began
-            queue.ask(["scancel", found[1]])
+            queue.ask(["scancel", found[-1]])
         return False
 
     def _note_submission(self, job_info: SubmittedJobInfo, external: str, log: Path) -> None:

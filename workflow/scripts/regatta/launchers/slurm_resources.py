@@ -71,7 +71,9 @@ class SlurmJobs(Jobs):
         A group of nodes is not avoided if the cluster has too few others.
         """
         cluster, minutes = geometry.cluster, self.walltime_minutes(geometry.cluster, planned_minutes, attempt)
-        options = {key: cluster[key] for key in ("partition", "account", "qos", "constraint", "reservation")} | {
+        options = {
+            key: cluster.get(key) for key in ("clusters", "partition", "account", "qos", "constraint", "reservation")
+        } | {
             "mem": cluster["memory_mb_per_node"],
             "time": minutes,
             "nodes": geometry.nodes,
