@@ -201,6 +201,32 @@ def test_a_job_that_slurm_has_forgotten_is_judged_by_its_output(executor, slurm,
     assert (executor.ended == [("7", "ok")]) == is_there
 
 
+@pytest.mark.parametrize(
+    ("reason", "is_final"),
+    [
+        ("PartitionConfig", True),
+        ("QOSMaxGRESPerJob", True),
+        ("QOSMaxGRESPerNode", True),
+        ("QOSMaxCpuPerJobLimit", True),
+        ("QOSMaxMemoryPerJob", True),
+        ("QOSMinGRES", True),
+        ("AssocMaxGRESPerJob", True),
+        ("AssocMaxCPUMinutesPerJobLimit", True),
+        ("DependencyNeverSatisfied", True),
+        ("Priority", False),
+        ("QOSMaxJobsPerUserLimit", False),
+        ("QOSMaxGRESPerUser", False),
+        ("AssocGrpGRES", False),
+        ("ReqNodeNotAvail, UnavailableNodes:n1", False),
+    ],
+)
+def test_which_reasons_mean_that_a_job_never_starts(executor, slurm, caplog, reason, is_final):
+    run(executor, slurm, a_job())
+    slurm.states.append({"7": ("PENDING", reason)})
+    assert check(executor) == ["7"]
+    assert [record.levelname for record in caplog.records if record.levelname == "ERROR"] == ["ERROR"] * is_final
+
+
 def test_a_job_that_will_never_start_is_named_once(executor, slurm, caplog):
     run(executor, slurm, a_job(), "7")
     run(executor, slurm, a_job(), "8")

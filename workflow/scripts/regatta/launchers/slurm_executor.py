@@ -52,11 +52,10 @@ CLOCK_SECONDS = 5.0
 MAX_CAUSE = 300
 REFUSED_HOURS = 2  # for at most so long, temporary errors of sbatch in a row are not final
 # Reasons for which a job waits until its request is changed (squeue(1), JOB REASON CODES).
-CANNOT_START = (
-    "PartitionNodeLimit PartitionTimeLimit PartitionConfig BadConstraints InvalidAccount InvalidQOS "
-    "AccountNotAllowed AssocMaxNodePerJobLimit AssocMaxWallDurationPerJobLimit QOSMaxNodePerJobLimit "
-    "QOSMaxWallDurationPerJobLimit QOSNotAllowed"
-).split()
+CANNOT_START = re.compile(
+    "PartitionNodeLimit|PartitionTimeLimit|PartitionConfig|BadConstraints|InvalidAccount|InvalidQOS|AccountNotAllowed|"
+    r"QOSNotAllowed|DependencyNeverSatisfied|(?:Assoc|QOS)Max\w+Per(?:Job|Node)(?:Limit)?|QOSMin\w+"
+)
 
 
 class Executor(RemoteExecutor):
@@ -191,11 +190,12 @@ class Executor(RemoteExecutor):
         """Return whether a job has ended, and report it. A job that Slurm has forgotten is judged by its output."""
         job, external = job_info.job, job_info.external_jobid
         if state in queue.LIVE:
-            if state == "PENDING" and reason in CANNOT_START and (external, reason) not in self.logged:
+            if state == "PENDING" and CANNOT_START.fullmatch(reason) and (external, reason) not in self.logged:
                 self.logged.add((external, reason))
                 self.logger.error(
                     f"Job {external} can never start ({reason}; see scontrol show job {external}). Correct the cluster"
-                    " file: partition, qos, constraint, num_nodes, cpus_per_rank, max_walltime_minutes."
+                    " file: partition, account, qos, constraint, num_nodes, gpus_per_node, cpus_per_rank,"
+                    " memory_mb_per_node, max_walltime_minutes."
                     " Ctrl-C cancels the job."
                 )
             return False
