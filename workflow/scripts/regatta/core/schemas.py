@@ -182,7 +182,7 @@ def _as_list(value: object) -> str:
 
 def _name_of_torch(value: object, known: Iterable[object]) -> object:
     """Return PyTorch's name, if it is one of the known values, instead of a name of ROCm."""
-    name = NAMES_OF_TORCH.get(value.lower()) if isinstance(value, str) else None
+    name = NAMES_OF_TORCH.get(value.lower(), value) if isinstance(value, str) else value
     return name if name in known else value
 
 

@@ -279,7 +279,9 @@ def minutes_of(limit: str) -> float:
 
 def site_problems(cluster: dict, shapes: list[tuple[int, int]], stacks: dict[str, dict]) -> list[str]:
     """Return why jobs could never start (within an allocation none are submitted), and which stacks srun rejects."""
-    found = [] if job_id() else partition_problems(cluster, shapes, read_partitions()) + unknown_nodes(cluster)
+    kind = f"node_types.{cluster['node_type']}: " if "node_type" in cluster else ""
+    found = [] if job_id() else [kind + text for text in partition_problems(cluster, shapes, read_partitions())]
+    found += [] if job_id() else unknown_nodes(cluster)
     return found + mpi_problems(stacks)
 
 
