@@ -179,9 +179,8 @@ def report_says(site: Site, name: str, words: str) -> None:
     The page leaves out the host of a rank where no host has more failures than others.
     """
     results = site.host_folder / "results" / name
-    assert re.sub(r"^(rank \d+) on \w+", r"\1", words) in " ".join(
-        html.unescape((results / "report.html").read_text()).split()
-    )
+    page, without_host = (results / "report.html").read_text(), re.sub(r"^(rank \d+) on \w+", r"\1", words)
+    assert without_host in " ".join(html.unescape(page).split())
     problems = (results / "problems.json").read_text().replace('\\"', '"')
     failures = (results / "tables" / "failures.csv").read_text().replace('""', '"')
     assert words in problems or words in failures

@@ -206,6 +206,8 @@ def test_layouts_of_several_ranks_on_one_gpu_are_rehearsed_on_cpus(tmp_path, nod
     results = node / "results" / "cpu-first-gpu-run"
     assert not (results / "launches").exists()
     assert summary["records"] == {"ok": 0, "failed": []}
+    layout = results / "first-run" / "layouts" / "2-ranks"
+    assert script(tmp_path, "compare.py", str(layout), str(layout), check=False).returncode == 2
     headers = [json.loads(path.open().readline()) for path in results.glob("**/launches/*.jsonl")]
     places = {header["campaign"]: {host["host"] for host in header["environment"]["hosts"]} for header in headers}
     assert places["layout-2-nodes"] == {"node0", "node1"}
