@@ -50,9 +50,10 @@ SECONDS_WITHOUT_ANSWER = 60
 
 def launcher_of(cluster: dict) -> Launcher:
     """Return the launcher of a cluster, which one of its plugins may have."""
-    if cluster["scheduler"] not in LAUNCHERS:
+    name = cluster["scheduler"]
+    if name not in LAUNCHERS:
         load_plugins(cluster)
-    return LAUNCHERS[cluster["scheduler"]]
+    return LAUNCHERS[name]
 
 
 def launch_argv(
