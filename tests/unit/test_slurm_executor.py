@@ -3,6 +3,9 @@
 import asyncio
 import logging
 import shlex
+import signal
+import subprocess
+import sys
 import threading
 from pathlib import Path
 from types import SimpleNamespace
@@ -131,6 +134,24 @@ def test_with_a_comment_of_the_user_a_job_is_known_by_its_name(executor, slurm, 
     [line] = slurm.lines
     assert f"--job-name=rule_measure_wildcards_c_{BATCH}" in line
     assert [word for word in line if word.startswith("--com")] == [option]
+
+
+WAITING = "import signal, time; signal.signal(15, lambda *_: exit(42)); print(1, flush=True); time.sleep(60)"
+
+
+@pytest.mark.parametrize("shell", ["sh", "bash"])
+def test_the_script_of_a_job_passes_on_a_signal_and_has_the_status_of_its_command(shell, tmp_path):
+    def start(*command):
+        script = slurm_executor.SCRIPT.format(command=shlex.join(command))
+        (tmp_path / "script").write_text(script)
+        return subprocess.Popen([shell, tmp_path / "script"], stdout=subprocess.PIPE, start_new_session=True)
+
+    assert [start("sh", "-c", f"exit {status}").wait(60) for status in (0, 3)] == [0, 3]
+    assert start("/no/such/program").wait(60) == 127
+    waiting = start(sys.executable, "-c", WAITING)
+    assert waiting.stdout.readline() == b"1\n"
+    waiting.send_signal(signal.SIGTERM)
+    assert waiting.wait(60) == 42
 
 
 # States.

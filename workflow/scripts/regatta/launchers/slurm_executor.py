@@ -32,12 +32,11 @@ common_settings = CommonSettings(
 # Slurm's --signal=B:TERM reaches only the shell, which passes it on to its process group: Snakemake and the supervisor,
 # but not srun. The shell must not die of it: Slurm would then kill the supervisor.
 SCRIPT = """#!/bin/sh
-trap 'trap "" TERM; kill -s TERM 0' TERM
+trap 'trap "" TERM; kill -s TERM 0; is_stopped=1' TERM
 {command} &
-while kill -s 0 $! 2>/dev/null; do
-    wait $!
-    status=$?
-done
+wait $!
+status=$?
+[ -z "$is_stopped" ] || {{ wait $!; status=$?; }}  # the signal interrupted the first
 exit $status
 """
 COMMENT = re.compile("--com[a-z]*=")  # an option of the user, also abbreviated
