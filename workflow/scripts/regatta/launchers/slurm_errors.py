@@ -34,7 +34,7 @@ TEMPORARY = re.compile(
     r"not usable now|(?:reservation|ports) (?:is|are) in use|inactive or drain|in DOWN state|"
     r"down, drained or reserved|attempts deferred|Waiting for burst buffer|still running|powered up nodes|"
     r"temporarily (?:unable|un\w+|disabled|closed|suspended|down|limited)|maintenance|"
-    r"(?:try|retry|submit|resubmit)(?: again)?(?: in a while| later| in a few| momentarily| shortly)",
+    r"(?:try|retry|submit|resubmit)(?: again)?(?: in (?:a|\d+)\b| later| momentarily| shortly)|too many requests",
     re.IGNORECASE,
 )
 JOB_LIMIT = re.compile(
@@ -48,8 +48,10 @@ OTHER_LIMIT = re.compile(  # of the request, which stays too large, or of a budg
     r"not (?:allowed|permitted|authori[sz]ed|enough)|too (?:long|large|big)|wall ?(?:time|clock)|time ?limit",
     re.IGNORECASE,
 )
-# Last lines of submit plugins, which explain the cause in the lines before.
-OF_PLUGIN = re.compile(r"Unspecified error|Access/permission denied|presently disabled|Generic error", re.IGNORECASE)
+# Last lines that say nothing: those of submit plugins, which explain the cause before, and of a lost error number.
+OF_PLUGIN = re.compile(
+    r"Unspecified error|Access/permission denied|presently disabled|Generic error|No error", re.IGNORECASE
+)
 # Errors of the command line contain values of the user.
 COMMAND_LINE = re.compile(
     r"^(?:sbatch: )?(?:error: |fatal: )?(?:invalid|unrecognized|unknown|no cluster|bad)\b", re.I | re.M
