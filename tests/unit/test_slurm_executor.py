@@ -444,6 +444,13 @@ def test_a_preflight_that_reaches_the_longest_time_limit_is_not_repeated(executo
     assert "Slurm reports TIMEOUT" in said
 
 
+def test_a_preflight_that_ends_shortly_before_its_longest_time_limit_is_not_repeated(executor, slurm, tmp_path):
+    folder = tmp_path / "results/c/preflight" / PREFLIGHT
+    folder.mkdir(parents=True)
+    note_job(folder, "stopped", "7", [], "SIGTERM: TIMEOUT", 0)
+    assert fail(executor, slurm, a_job(PREFLIGHT), "FAILED")[1]
+
+
 def test_a_job_without_a_note_is_explained_by_its_log(executor, slurm, tmp_path, monkeypatch):
     log = tmp_path / "preflight.log"
     log.write_text("first\na node failed during the preflight: n1\n\n")
