@@ -95,6 +95,41 @@ No space left on device
 Invalid argument
 """.splitlines()
 
+SITES_ON_JOBS = """\
+You have reached the limit of 20 jobs per user
+You already have 10 jobs in the queue (max 10)
+Job limit reached for partition debug
+Only one job per user may be in the debug queue
+Only 1 job is allowed in the debug queue at a time
+Too many jobs on the gpu nodes
+You can only have 5 jobs in this partition
+""".splitlines()
+SITES_ON_REQUESTS = """\
+Jobs in debug are limited to 15 minutes. Reduce the time limit and resubmit
+The maximum walltime for jobs in debug is 15 minutes
+GPU jobs must request at least 1 GPU; all jobs need an account
+Number of cores for jobs must be a multiple of 36
+Node count 64 exceeds the limit of 16 nodes for running jobs in debug
+Use of more than 4 nodes requires a reservation for large running jobs
+Max jobs size is 4 nodes
+Do not use --comment: it is set for running jobs by the site
+See https://docs.site.edu/maintenance/jobs for what is allowed
+Partition 'maintenance' is for administrators
+Please specify an account and try again
+""".splitlines()
+SITES_ON_TODAY = """\
+The scheduler is being restarted. Retry in 5 minutes
+No license server. Please try again.
+The file system is under maintenance
+Job submission is currently suspended
+""".splitlines()
+SIZES = """\
+Job would exceed the maximum number of nodes for jobs in this qos
+The maximum number of GPUs per job in this qos is 8
+MaxNodePerAccount
+MaxGRESPerAccount
+""".splitlines()
+
 
 @pytest.mark.parametrize("text", TEMPORARY)
 def test_errors_that_pass(text):
@@ -167,6 +202,11 @@ def test_errors_that_a_user_must_correct(text):
          " failed: Unspecified error", "permanent"),
         ("--> Verifying job request is within current queue limits...FAILED\n [*] Too many simultaneous jobs in queue.\n"
          " --> Max job limits for user = 50 jobs", "limit"),
+        # words of sites for a number of jobs, and for other numbers
+        *((f"sbatch: error: {text}\n{FAILED}Unspecified error", "limit") for text in SITES_ON_JOBS),
+        *((f"sbatch: error: {text}\n{FAILED}Unspecified error", "permanent") for text in SITES_ON_REQUESTS),
+        *((f"sbatch: error: {text}\n{FAILED}Unspecified error", "temporary") for text in SITES_ON_TODAY),
+        *((f"sbatch: error: {text}\n{FAILED}{POLICY}", "permanent") for text in SIZES),
     ],
 )  # fmt: skip
 def test_the_last_line_decides_unless_it_says_nothing(message, kind):

@@ -30,21 +30,31 @@ TEMPORARY = re.compile(
     # the database
     r"Unable to connect to database|Database connection|slurm_persist_conn|"
     # resources
-    r"Requested nodes are busy|currently unavailable|presently disabled|submissions? (?:\w+ ){0,3}disabled|"
+    r"Requested nodes are busy|currently unavailable|presently disabled|"
+    r"submissions? (?:\w+ ){0,3}(?:disabled|suspended|paused)|"
     r"not usable now|(?:reservation|ports) (?:is|are) in use|inactive or drain|in DOWN state|"
     r"down, drained or reserved|attempts deferred|Waiting for burst buffer|still running|powered up nodes|"
-    r"temporarily (?:unable|un\w+|disabled|closed|suspended|down|limited)|maintenance|"
-    r"(?:try|retry|submit|resubmit)(?: again)?(?: in (?:a|\d+)\b| later| momentarily| shortly)|too many requests",
-    re.IGNORECASE,
+    r"temporarily (?:unable|un\w+|disabled|closed|suspended|down|limited)|"
+    r"(?<![/'\"])maintenance(?![/'\"])|"  # no name, and no address of a page
+    r"(?:try|retry|submit|resubmit)(?: again)?(?: in (?:a|\d+)\b| later| momentarily| shortly)|"
+    r"too many requests|please (?:re)?try again\.?$",
+    re.IGNORECASE | re.MULTILINE,
+)
+NUM_OF_OTHERS = (
+    r"(?:\d|number of|more|many) ?(?:node|core|cpu|gpu|task|min|hour)|(?:node|core|cpu|gpu|task) count|size|--[a-z]"
 )
 JOB_LIMIT = re.compile(
-    r"SubmitJob|MaxJobs|GrpJobs|JobsAccrue|job submit limit(?!, user)|number of (?:\w+ ){0,3}jobs|"
-    r"too many (?:\w+ ){0,3}jobs|(?:submitted|queued|pending|running|simultaneous|active|concurrent) jobs|max\w* jobs",
-    re.IGNORECASE,
+    r"SubmitJob|MaxJobs|GrpJobs|JobsAccrue|job submit limit(?!, user)|"
+    rf"^(?!.*(?:{NUM_OF_OTHERS})).*(?:"  # a line about the number of jobs, in the words of a site
+    r"number of (?:\w+ ){0,3}jobs|too many (?:\w+ ){0,3}jobs|\bmax\w* jobs|\bjobs? (?:per user|limit)\b|"
+    r"(?:submitted|queued|pending|running|simultaneous|active|concurrent) jobs|"
+    r"(?:only|limit of|than|have|most) (?:one|two|\d+) (?:\w+ ){0,2}jobs?\b)",
+    re.IGNORECASE | re.MULTILINE,
 )
 POLICY = "violates accounting/QOS policy"  # the last line for limits of every kind
 OTHER_LIMIT = re.compile(  # of the request, which stays too large, or of a budget
-    r"\b(?:QOS|Assoc|Part)\w*(?:Max|Min|Grp|Not|Invalid)\w+|exceed|exhaust|budget|balance|insufficient|expired|invalid|"
+    r"\b(?:QOS|Assoc|Part)\w*(?:Max|Min|Grp|Not|Invalid)\w+|\bMax\w+PerAccount|number of (?!jobs)\w+s\b|"
+    r"exceed|exhaust|budget|balance|insufficient|expired|invalid|"
     r"not (?:allowed|permitted|authori[sz]ed|enough)|too (?:long|large|big)|wall ?(?:time|clock)|time ?limit",
     re.IGNORECASE,
 )

@@ -40,7 +40,7 @@ SRUN_REFUSED = {
     **dict.fromkeys(("--no-kill", "-k"), "would leave ranks waiting for a failed node. Remove it."),
     **{
         option: f"applies to the job, not to a launch. Set {key} in the cluster file."
-        for key in ("partition", "account", "qos", "reservation")
+        for key in ("partition", "account", "qos", "reservation", "clusters")
         for option in JOB_OPTIONS[key].split()
     },
 }
@@ -50,6 +50,11 @@ SBATCH_BY_REGATTA = (
     "--job-name -o --output -e --error --export --parsable --wrap -D --chdir -k --no-kill -M "
     "--clusters --ntasks-per-gpu --cpus-per-gpu --requeue --no-requeue -a --array"
 ).split()
+SBATCH_REFUSED = {
+    **dict.fromkeys(("--help", "-h", "--usage", "--version", "-V", "--test-only"), "submits no job. Remove it."),
+    **dict.fromkeys(("--wait", "-W"), "would hold up Regatta until the job ends. Remove it."),
+}
+WHOLE = ("--gres", "--exclude", "--nodelist", "--nodefile")  # options of the user that Regatta reads
 
 # Keys of the cluster file, or of the campaign, from which options of Regatta follow.
 KEYS_OF_OPTIONS = {
@@ -71,19 +76,28 @@ def option_problems(
     key: str, options: list[str], taken: list[str], refused: Mapping[str, str] = MappingProxyType({})
 ) -> list[Problem]:
     """Return a problem for each option that Regatta also passes, since a duplicate would start other ranks than
-    planned, and for each refused one, with the reason."""
+    planned, and for each refused one, with the reason. Slurm also takes an abbreviation (getopt_long(3))."""
     found = []
     for index, option in enumerate(options):
-        name, separator, value = re.fullmatch(r"([^= ]*)([= ]?)(.*)", option, re.DOTALL).groups()
-        if name in taken or (option[:2] in taken and not option.startswith("--")):
+        given, separator, value = re.fullmatch(r"([^= ]*)([= ]?)(.*)", option, re.DOTALL).groups()
+        name = _whole_name(given, [*taken, *refused, *WHOLE])
+        if name in ("-", "--"):
+            found.append(Problem((key, index), "is not an option. Remove it."))
+        elif name in taken or (option[:2] in taken and not option.startswith("--")):
             source = KEYS_OF_OPTIONS.get(name) or KEYS_OF_OPTIONS.get(option[:2])
             text = f"is set by Regatta, from {source}. Change that key" if source else "is set by Regatta"
             found.append(Problem((key, index), f"{text}, and remove the option." if source else f"{text}. Remove it."))
         elif reason := refused.get(option) or refused.get(name if name.startswith("--") else option[:2]):
             found.append(Problem((key, index), reason))
-        elif name.startswith("--") and separator == " ":
+        elif (name.startswith("--") and separator == " ") or name != given:
             found.append(Problem((key, index), f"must be written as {name}={value.strip()}."))
     return found
+
+
+def _whole_name(name: str, known: list[str]) -> str:
+    """Return the long option that a name abbreviates, or the name."""
+    is_long = name.startswith("--") and len(name) > 2 and name not in known
+    return next((option for option in known if is_long and option.startswith(name) and "=" not in option), name)
 
 
 def _by_regatta(options: list[str], cluster: dict) -> list[str]:
@@ -127,7 +141,7 @@ def cluster_problems(cluster: dict) -> list[Problem]:
 
 def _problems(cluster: dict) -> list[Problem]:
     by_regatta = [option for option in SBATCH_BY_REGATTA if option != "--gres"]  # merged into one
-    found = option_problems("sbatch", cluster["sbatch"], _by_regatta(by_regatta, cluster))
+    found = option_problems("sbatch", cluster["sbatch"], _by_regatta(by_regatta, cluster), SBATCH_REFUSED)
     found += resources.gres_problems(cluster)
     if cluster["exclude_nodes"]:
         text = "duplicates exclude_nodes. Move the nodes there."

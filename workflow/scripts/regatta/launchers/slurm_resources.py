@@ -130,6 +130,7 @@ def most_seconds_left(cluster: dict) -> int:
 
 GRES = re.compile("--gres=")
 GPU_ITEM = re.compile(r"(?:gres[/:])?gpu(?:[:=]|$)")
+GPU_TRES = re.compile(r"--gpus-per-[ts]|--tres-p.*\bgres[/:]gpu", re.DOTALL)  # other options of sbatch for GPUs
 GPU_OPTIONS = ("-G", "--gpus", "--gpus-per-node", "--gres")
 
 
@@ -163,7 +164,9 @@ def gres_problems(cluster: dict) -> list[Problem]:
     given = [(("sbatch", index), gres_items(option)) for index, option in enumerate(cluster["sbatch"])]
     given += [(("gres", index), [item]) for index, item in enumerate(cluster["gres"])]
     text = "requests GPUs, as Regatta does. Set their type with gpu_type; or set gpu_request: none."
-    return [Problem(key, text) for key, items in given if any(map(GPU_ITEM.match, items))]
+    found = [Problem(key, text) for key, items in given if any(map(GPU_ITEM.match, items))]
+    others = [index for index, option in enumerate(cluster["sbatch"]) if GPU_TRES.match(option)]
+    return found + [Problem(("sbatch", index), text) for index in others]
 
 
 # The cores of a step.
