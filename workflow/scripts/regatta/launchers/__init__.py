@@ -216,7 +216,7 @@ class Allocation:
         return self.launcher.queue.state(self.job)
 
     def state_after_signal(self, cluster: dict) -> str | None:
-        """Return the job's state, TIMEOUT if a signal announces its time limit; None as for `state`."""
+        """Return the job's state after a signal: TIMEOUT if its time limit is near; None as for `state`."""
         return self.launcher.queue.state_after_signal(self.job, cluster)
 
     def state_of(self, job: str | None) -> str | None:

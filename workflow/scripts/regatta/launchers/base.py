@@ -160,7 +160,7 @@ class Queue(ABC):
         """Lock the place of measurement, for one measurement at a time. Raises Taken."""
 
     def use_cluster(self, cluster: dict) -> None:
-        """Have the scheduler's commands query the cluster that a cluster file names."""
+        """Make the scheduler's commands use the cluster that a cluster file names."""
         return
 
     def find_job(self, cluster: dict) -> JobId:
@@ -176,7 +176,7 @@ class Queue(ABC):
         return None
 
     def state_after_signal(self, job: JobId, cluster: dict) -> str | None:
-        """Return the job's state when this process got a signal, which may announce a time limit."""
+        """Return the job's state after a signal to this process, which may precede the time limit."""
         return self.state(job)
 
     def foreign_steps(self, job: JobId) -> list[str] | None:

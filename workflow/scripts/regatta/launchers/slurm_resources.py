@@ -113,15 +113,15 @@ class SlurmJobs(Jobs):
         return int(min([cluster["num_nodes"], *limits]))
 
 
-# The signal before the time limit, so that what was measured is written, and ranks end, within the limit.
+# The signal before the time limit leaves time to end the ranks and to write what was measured.
 
 SIGNAL = re.compile(r"--sig[a-z]*=(?:[A-Za-z]+:)?\w+(?:@(\d+))?")
 SIGNAL_SECONDS, SIGNAL_MIN_MINUTES = 60, 15
-EARLY_SECONDS = 60 + 15  # Slurm may send it so much earlier (sbatch(1)), and the query takes time
+EARLY_SECONDS = 60 + 15  # Slurm may send it up to 60 s early (sbatch(1)), and the query takes time
 
 
 def most_seconds_left(cluster: dict) -> int:
-    """Return how much of a job's time may be left when it gets its signal."""
+    """Return the most time that a job may have left when it gets its signal."""
     given = [found[1] for option in cluster.get("sbatch", ()) if (found := SIGNAL.match(option))]
     return int((given or [None])[-1] or SIGNAL_SECONDS) + EARLY_SECONDS
 
@@ -135,7 +135,7 @@ GPU_OPTIONS = ("-G", "--gpus", "--gpus-per-node", "--gres")
 
 
 def requests_gpus(geometry: Geometry) -> bool:
-    """Return whether Regatta requests GPUs; otherwise, options of the user may."""
+    """Return whether Regatta requests GPUs; otherwise, the user's options may."""
     return geometry.device == "cuda" and geometry.cluster["gpu_request"] != "none"
 
 
@@ -144,9 +144,9 @@ def gpu_options(geometry: Geometry) -> list[str]:
     cluster = geometry.cluster
     gpus = ":".join(filter(None, (cluster.get("gpu_type"), str(geometry.gpus_per_node))))
     is_gres = cluster["gpu_request"] == "gres"
-    of_user = [item for option in cluster.get("sbatch", ()) for item in gres_items(option)]
+    user_items = [item for option in cluster.get("sbatch", ()) for item in gres_items(option)]
     requested = requests_gpus(geometry)
-    items = [*([f"gpu:{gpus}"] if requested and is_gres else []), *cluster.get("gres", ()), *of_user]
+    items = [*([f"gpu:{gpus}"] if requested and is_gres else []), *cluster.get("gres", ()), *user_items]
     options = [f"--gpus-per-node={gpus}"] if requested and not is_gres else []
     return [*options, *([f"--gres={','.join(items)}"] if items else [])]
 
@@ -157,13 +157,13 @@ def gres_items(option: str) -> list[str]:
 
 
 def gres_problems(cluster: dict) -> list[Problem]:
-    """Return the GPUs that a cluster file requests twice, and a type of GPU that is never requested."""
+    """Return the problems of a cluster file that requests GPUs twice, or sets a GPU type that is never requested."""
     if cluster["gpu_request"] == "none":
-        text = "has no effect with gpu_request: none. Change gpu_request, or remove the type."
+        text = "has no effect with gpu_request: none. Change gpu_request, or remove gpu_type."
         return [Problem(("gpu_type",), text)] if cluster["gpu_type"] else []
     given = [(("sbatch", index), gres_items(option)) for index, option in enumerate(cluster["sbatch"])]
     given += [(("gres", index), [item]) for index, item in enumerate(cluster["gres"])]
-    text = "requests GPUs, as Regatta does. Set their type with gpu_type; or set gpu_request: none."
+    text = "requests GPUs, which Regatta already does. Remove it; gpu_type requests a type. Or set gpu_request: none."
     found = [Problem(key, text) for key, items in given if any(map(GPU_ITEM.match, items))]
     others = [index for index, option in enumerate(cluster["sbatch"]) if GPU_TRES.match(option)]
     return found + [Problem(("sbatch", index), text) for index in others]
