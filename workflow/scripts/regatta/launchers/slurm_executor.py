@@ -1,6 +1,7 @@
 """Snakemake's executor for Slurm: one job per batch or preflight, submitted by sbatch, watched by squeue.
 
-It has only the public interface of snakemake_interface_executor_plugins. The Slurm profile registers this module.
+It has only the public interface of snakemake_interface_executor_plugins. Snakemake finds it by the package in
+workflow/plugins.
 """
 
 import re
@@ -13,19 +14,11 @@ from pathlib import Path
 from snakemake_interface_executor_plugins.executors.base import SubmittedJobInfo
 from snakemake_interface_executor_plugins.executors.remote import RemoteExecutor
 from snakemake_interface_executor_plugins.jobs import JobExecutorInterface
-from snakemake_interface_executor_plugins.settings import CommonSettings
 
 from regatta.core.text import one_line
 from regatta.launchers import slurm_queue as queue
 from regatta.store.jobs import NO_SPACE_LEFT, is_full, jobs_of_batch
 
-common_settings = CommonSettings(
-    non_local_exec=True,
-    implies_no_shared_fs=False,
-    job_deploy_sources=False,
-    pass_envvar_declarations_to_cmd=False,  # sbatch --export=ALL passes them
-    auto_deploy_default_storage_provider=False,
-)
 FORGOTTEN = ("no such job", "")  # state and reason of a job that Slurm does not list
 LOGS = Path(".snakemake/slurm_logs")
 SUBMIT_SECONDS = (10.0, 120.0)  # first and longest delay after a rejected submission; it doubles each time

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from regatta.core.errors import nearest
+from regatta.launchers import slurm_plugin
 from regatta.launchers.base import Geometry, Jobs
 from regatta.launchers.slurm_queue import answer, expand, job_id, output
 
@@ -62,9 +63,16 @@ WALLTIME_EXTRA_MINUTES = 5
 
 class SlurmJobs(Jobs):
     submit_command = "sbatch"
+    resource_keys, refused_resources = slurm_plugin.OF_CLUSTER, slurm_plugin.REFUSED
+    resource_names, resources = slurm_plugin.NAMES, staticmethod(slurm_plugin.resources)
 
     def options(
-        self, geometry: Geometry, planned_minutes: float, avoid: Sequence[Iterable[str]] = (), attempt: int = 1
+        self,
+        geometry: Geometry,
+        planned_minutes: float,
+        avoid: Sequence[Iterable[str]] = (),
+        attempt: int = 1,
+        runtime_minutes: int | None = None,
     ) -> list[str]:
         """Return the options of sbatch for one attempt, so that srun can start gpus_per_node ranks on each node.
 
@@ -74,7 +82,7 @@ class SlurmJobs(Jobs):
         request = cluster["gpu_request"] if geometry.device == "cuda" else "none"
         options = {key: cluster[key] for key in ("partition", "account", "qos", "constraint", "reservation")} | {
             "mem": cluster["memory_mb_per_node"],
-            "time": self.walltime_minutes(cluster, planned_minutes, attempt),
+            "time": runtime_minutes or self.walltime_minutes(cluster, planned_minutes, attempt),
             "nodes": geometry.nodes,
             "ntasks-per-node": gpus,
             "cpus-per-task": cluster["cpus_per_rank"] or 1,
