@@ -11,6 +11,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from snakemake_interface_common.exceptions import WorkflowError
 from snakemake_interface_executor_plugins.registry import ExecutorPluginRegistry
 
 from regatta.launchers import slurm_executor
@@ -109,12 +110,16 @@ def run(executor, slurm, job, number="7", state="RUNNING"):
     return check(executor)
 
 
-def test_the_profile_can_register_the_module_as_a_plugin():
-    registry = ExecutorPluginRegistry()
-    registry.register_plugin("snakemake_executor_plugin_regatta_slurm", slurm_executor)
-    plugin = registry.get_plugin("regatta-slurm")
-    assert plugin.executor is slurm_executor.Executor
+def test_snakemake_finds_the_package_on_the_path_and_it_starts_the_executor(monkeypatch):
+    monkeypatch.syspath_prepend(slurm_executor.__file__.partition("scripts/")[0] + "plugins")
+    monkeypatch.setattr(ExecutorPluginRegistry, "_instance", None)
+    plugin = ExecutorPluginRegistry().get_plugin("regatta-slurm")
     assert plugin.common_settings.non_local_exec
+    monkeypatch.setattr(slurm_executor.Executor, "__init__", lambda *arguments: None)
+    assert type(plugin.executor(None, None)) is slurm_executor.Executor
+    monkeypatch.setitem(sys.modules, "regatta.launchers.slurm_executor", None)  # a workflow without Regatta's rules
+    with pytest.raises(WorkflowError):
+        plugin.executor(None, None)
 
 
 def test_a_job_is_submitted_with_its_options_name_and_comment(executor, slurm, tmp_path):

@@ -236,7 +236,8 @@ class Allocation:
             except Taken:
                 if not is_waiting:
                     where = f"in {self.launcher.title} job {self.job}" if self.job else "on this machine"
-                    print(f"{name}: waiting: another batch is being measured {where}", file=sys.stderr, flush=True)
+                    text = f"another batch is being measured {where}{self.launcher.queue.holder()}"
+                    print(f"{name}: waiting: {text}", file=sys.stderr, flush=True)
                 is_waiting = True
                 check()
                 time.sleep(POLL_SECONDS)

@@ -1,6 +1,7 @@
 """Snakemake's executor for Slurm: one job per batch or preflight, submitted by sbatch, watched by squeue.
 
-It has only the public interface of snakemake_interface_executor_plugins. The Slurm profile registers this module.
+It has only the public interface of snakemake_interface_executor_plugins. Snakemake finds it by the package in
+workflow/plugins.
 """
 
 import itertools
@@ -14,7 +15,6 @@ from pathlib import Path
 from snakemake_interface_executor_plugins.executors.base import SubmittedJobInfo
 from snakemake_interface_executor_plugins.executors.remote import RemoteExecutor
 from snakemake_interface_executor_plugins.jobs import JobExecutorInterface
-from snakemake_interface_executor_plugins.settings import CommonSettings
 
 from regatta.core.text import one_line
 from regatta.launchers import slurm_queue as queue
@@ -22,13 +22,6 @@ from regatta.launchers.slurm_errors import kind_of_error
 from regatta.model.launches import JobEvent
 from regatta.store.jobs import NO_SPACE_LEFT, is_full, jobs_of_batch
 
-common_settings = CommonSettings(
-    non_local_exec=True,
-    implies_no_shared_fs=False,
-    job_deploy_sources=False,
-    pass_envvar_declarations_to_cmd=False,  # sbatch --export=ALL passes them
-    auto_deploy_default_storage_provider=False,
-)
 # Slurm's --signal=B:TERM reaches only the shell, which passes it on to its process group: Snakemake and the supervisor,
 # but not srun. The shell must survive it: otherwise, Slurm would kill the supervisor.
 SCRIPT = """#!/bin/sh

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from regatta.core.errors import Problem, nearest
+from regatta.launchers import slurm_plugin
 from regatta.launchers.base import Geometry, Jobs
 from regatta.launchers.slurm_queue import answer, expand, job_id, output
 
@@ -62,15 +63,23 @@ WALLTIME_EXTRA_MINUTES = 5
 
 class SlurmJobs(Jobs):
     submit_command = "sbatch"
+    resource_keys, refused_resources = slurm_plugin.OF_CLUSTER, slurm_plugin.REFUSED
+    resource_names, resources = slurm_plugin.NAMES, staticmethod(slurm_plugin.resources)
 
     def options(
-        self, geometry: Geometry, planned_minutes: float, avoid: Sequence[Iterable[str]] = (), attempt: int = 1
+        self,
+        geometry: Geometry,
+        planned_minutes: float,
+        avoid: Sequence[Iterable[str]] = (),
+        attempt: int = 1,
+        runtime_minutes: int | None = None,
     ) -> list[str]:
         """Return the options of sbatch for one attempt, so that srun can start gpus_per_node ranks on each node.
 
         A group of nodes is not avoided if the cluster has too few others.
         """
-        cluster, minutes = geometry.cluster, self.walltime_minutes(geometry.cluster, planned_minutes, attempt)
+        cluster = geometry.cluster
+        minutes = runtime_minutes or self.walltime_minutes(cluster, planned_minutes, attempt)
         options = {key: cluster[key] for key in ("partition", "account", "qos", "constraint", "reservation")} | {
             "mem": cluster["memory_mb_per_node"],
             "time": minutes,
