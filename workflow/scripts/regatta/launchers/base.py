@@ -165,7 +165,6 @@ class Queue(ABC):
 
     def use_cluster(self, cluster: dict) -> None:
         """Make the scheduler's commands use the cluster that a cluster file names."""
-        return
 
     def find_job(self, cluster: dict) -> JobId:
         """Return the job that this process runs in. Raises UserError if ranks need one."""
