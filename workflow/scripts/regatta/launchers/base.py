@@ -165,6 +165,7 @@ class Queue(ABC):
 
     def use_cluster(self, cluster: dict) -> None:
         """Make the scheduler's commands use the cluster that a cluster file names."""
+        return
 
     def find_job(self, cluster: dict) -> JobId:
         """Return the job that this process runs in. Raises UserError if ranks need one."""
@@ -227,10 +228,9 @@ class Jobs:
         attempt: int = 1,
         runtime_minutes: int | None = None,
     ) -> list[str]:
-        """Return the options for one attempt at a job. avoid: groups of nodes, the most important first.
+        """Return the options for one attempt. avoid: groups of nodes, the most important first.
 
-        runtime_minutes: the time limit, if not that of walltime_minutes.
-        """
+        runtime_minutes: the time limit, if the command line has one."""
         return []
 
     def resources(self, geometry: Geometry, options: list[str]) -> dict[str, object]:
