@@ -40,7 +40,7 @@ ifneq ($(CONFIG),config/config.yaml)
 CONFIGFILE = --configfile "$$CONFIG"
 endif
 SNAKEMAKE_OPTIONS = $(CONFIGFILE) --profile "$$PROFILE" $(ARGS)
-WORKFLOW_FILES = Snakefile workflow/rules
+WORKFLOW_FILES = Snakefile workflow/Snakefile workflow/rules
 PYTEST = PYTHONDONTWRITEBYTECODE= "$$VENV/bin/python3" -m pytest --numprocesses 4 --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL = help

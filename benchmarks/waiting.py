@@ -77,7 +77,8 @@ def make_slurm(folder: Path) -> tuple[Path, dict[str, str]]:
     for name, text in PROGRAMS.items():
         (programs / name).write_text(f"#!/bin/bash\n{text}")
         (programs / name).chmod(0o755)
-    return queue, os.environ | {"PATH": f"{programs}:{os.environ['PATH']}", "QUEUE": str(queue)}
+    variables = {"PATH": f"{programs}:{os.environ['PATH']}", "QUEUE": str(queue), "PYTHONPATH": "workflow/plugins"}
+    return queue, os.environ | variables
 
 
 def start(folder: Path, environment: dict[str, str]) -> subprocess.Popen:

@@ -55,8 +55,19 @@ is_complete() { # true even if it was created at a different path: it is only re
     for set in "$@"; do cmp -s "requirements/$set.lock" "$state/$set.lock" || return 1; done
 }
 
+add_plugins() { # to the path of plain snakemake; run_campaign.py, which make starts, needs no such file
+    is_made_here || return 0
+    plugins=$(pwd -P)/workflow/plugins
+    [ "${here%/*}/workflow/plugins" != "$plugins" ] || plugins=../../../../workflow/plugins # also after both are moved
+    for site in "$venv"/lib/python*/site-packages; do
+        file=$site/regatta-plugins.pth
+        [ "$(cat "$file" 2>/dev/null)" = "$plugins" ] || { printf '%s\n' "$plugins" >"$file"; } 2>/dev/null || :
+    done
+}
+
 use_if_complete() {
     is_complete "$@" || return 0
+    add_plugins
     is_made_here || say "$venv was created at ${made#* }. It is complete, so it is used and not changed; bin/activate and the scripts in bin/ refer to that path."
     exit 0
 }
@@ -182,3 +193,5 @@ check --import "$@"
 for set in "$@"; do
     cp "requirements/$set.lock" "$state/$set.part" && mv "$state/$set.part" "$state/$set.lock"
 done
+look
+add_plugins

@@ -19,6 +19,9 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 
+# One batch is measured at a time on a machine: not those of tests that run beside these.
+os.environ["REGATTA_MACHINE_LOCK"] = f"-tests-{os.getpid()}"
+
 # `make test ARGS=...` hands its variables down, also to a make that a test starts.
 for name in ("MAKEFLAGS", "MFLAGS", "MAKEOVERRIDES", "MAKELEVEL", "CONFIG", "PROFILE", "VENV"):
     os.environ.pop(name, None)

@@ -54,7 +54,17 @@ class Site:
         subprocess.run(["chown", "-R", "--reference", str(self.cluster.shared), str(self.host_folder)], check=True)
 
     def line(self, *words: str, is_quick: bool = True) -> list[str]:
-        head = [self.cluster.python, "-m", "snakemake", "--profile", "profiles/slurm", "--latency-wait", "5"]
+        head = [
+            "env",
+            "PYTHONPATH=workflow/plugins",
+            self.cluster.python,
+            "-m",
+            "snakemake",
+            "--profile",
+            "profiles/slurm",
+            "--latency-wait",
+            "5",
+        ]
         head += ["--seconds-between-status-checks", "1"] if is_quick else []
         return [*head, *words, "--configfile", "campaign.yaml"]
 

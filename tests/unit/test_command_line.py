@@ -1,12 +1,11 @@
 """Parsing Snakemake's command line, which the rules need before Snakemake's objects have it."""
 
 import argparse
-import os
 
 import pytest
 from snakemake import cli
 
-from regatta.workflow import READ_ONLY, check_configfiles, is_read_only, is_retry_requested, parse_command_line
+from regatta.command_line import READ_ONLY, is_read_only, is_retry_requested, parse_command_line
 
 
 def options_of(arguments: list[str]) -> argparse.Namespace:
@@ -31,44 +30,6 @@ def test_a_retry_is_asked_for_by_forcerun_measure(arguments):
 @pytest.mark.parametrize("arguments", [[], ["measure"], ["--forcerun", "report"], ["--forcerun", "-n", "measure"]])
 def test_anything_else_asks_for_no_retry(arguments):
     assert not is_retry_requested(options_of(arguments))
-
-
-@pytest.mark.parametrize("form", [["--configfile"], ["--configfiles"]])
-def test_a_config_file_that_is_no_yaml_ends_with_file_and_line(tmp_path, form, capsys):
-    path = tmp_path / "bad.yaml"
-    path.write_text("name: x\nstacks: {a: [1\nshapes: 3\n")
-    for arguments in ([*form, str(path), "-n"], [f"{form[0]}={path}"]):
-        assert refusal(arguments, capsys).startswith(f"{path}:3: ")
-
-
-def test_a_config_file_that_is_not_there_is_named(tmp_path, capsys):
-    assert "absent.yaml" in refusal(["--configfile", str(tmp_path / "absent.yaml")], capsys)
-
-
-def test_a_pipe_in_place_of_a_config_file_is_refused_and_not_waited_for(tmp_path, capsys):
-    os.mkfifo(tmp_path / "pipe")
-    text = refusal(["--configfile", str(tmp_path / "pipe")], capsys)
-    assert f"{tmp_path}/pipe: " in text
-
-
-def refusal(arguments, capsys) -> str:
-    """Return what is said of a command line whose campaign cannot be read."""
-    with pytest.raises(SystemExit) as end:
-        check_configfiles(["snakemake", *arguments])
-    assert end.value.code == 2
-    return capsys.readouterr().err
-
-
-def test_a_campaign_from_which_snakemake_would_run_code_is_refused(tmp_path, capsys):
-    campaign = tmp_path / "campaign.yaml"
-    campaign.write_text(f"name: x\n__use_yte__: true\n?open('{tmp_path}/hacked', 'w').close(): 1\n")
-    assert "campaign.yaml:2: __use_yte__ " in refusal(["--configfile", str(campaign)], capsys)
-
-
-def test_a_good_config_file_and_none_at_all_pass(tmp_path):
-    (tmp_path / "good.yaml").write_text("name: x\n")
-    check_configfiles(["snakemake", "--configfile", str(tmp_path / "good.yaml")])
-    check_configfiles(["snakemake", "-n"])
 
 
 READS = "-n,-np,-nq all,-pFn,--dry-run,--dryrun,plan,plan -R measure,--configfile a.yaml -- plan,--unlock"

@@ -1,6 +1,7 @@
 """One measurement at a time on a machine or within a Slurm job: across processes, and freed when the holder dies."""
 
 import os
+import pwd
 import signal
 import subprocess
 import sys
@@ -68,7 +69,8 @@ def test_a_second_batch_waits_and_says_so_until_the_first_is_gone(hold_elsewhere
     holder = hold_elsewhere(job)
     with pytest.raises(GivenUp), allocation(job).exclusive_use(tmp_path, "batch-2", give_up):
         pytest.fail("two batches at a time")
-    wording(capsys.readouterr().err)
+    user = pwd.getpwuid(os.getuid()).pw_name
+    wording(capsys.readouterr().err, **({} if job else {"user": f"by {user}", "number": f"(process {holder.pid})"}))
     holder.send_signal(signal.SIGKILL)
     holder.wait()
     with allocation(job).exclusive_use(tmp_path, "batch-2", give_up):
@@ -79,6 +81,21 @@ def test_batches_of_other_jobs_do_not_wait_for_each_other(hold_elsewhere, tmp_pa
     hold_elsewhere("1001")
     with allocation("1002").exclusive_use(tmp_path, "batch-2", give_up):
         pass
+
+
+def test_a_machine_is_held_for_all_users_and_results_folders(hold_elsewhere, tmp_path, capsys):
+    holder = hold_elsewhere(None)
+    with pytest.raises(GivenUp), allocation(None).exclusive_use(tmp_path / "other", "batch-2", give_up):
+        pytest.fail("two batches at a time")
+    assert f"(process {holder.pid})" in capsys.readouterr().err
+    program = (
+        f"import sys; sys.path.insert(0, {str(SCRIPTS / 'bench')!r}); import run_batches; run_batches.lock_machine()"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert "Refused" in done.stderr  # on a node without the driver
+    holder.kill()
+    holder.wait()
+    subprocess.run([sys.executable, "-c", program], check=True)
 
 
 def test_many_jobs_share_one_lock_file(tmp_path):

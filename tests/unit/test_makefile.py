@@ -37,6 +37,7 @@ FAKES = {  # of modules that import libraries
     def __init__(self, path, may_lack_files=False):
         self.name = "some name"
 """,
+    "core/files.py": "def check_cache_folder():\n    pass\n",
     "launchers/base.py": "def end_with(driver):\n    return lambda: None\n",
 }
 
@@ -74,7 +75,7 @@ class Checkout:
         (folder / "config" / "config.yaml").write_text("name: some name\n")
         library = folder / "workflow" / "scripts" / "regatta"
         for name, text in FAKES.items():
-            (library / name).parent.mkdir()
+            (library / name).parent.mkdir(exist_ok=True)
             (library / name).write_text(text)
         lines = write_wheel(folder / "wheels", "snakemake", {"snakemake.py": FAKE_SNAKEMAKE})
         for name in ("driver", "rank", "dev"):

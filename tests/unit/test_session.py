@@ -13,6 +13,7 @@ from types import SimpleNamespace
 import pytest
 import yaml
 from campaign_files import fake_sif, small
+from snakemake.settings.types import ResourceSettings
 from synthetic_run import IDS, A, Folder, launches
 
 from regatta.campaign.load import load_campaign
@@ -72,7 +73,9 @@ def session(data=None, cluster=LOCAL, arguments=(), targets=("all",), *, is_alon
     dag = SimpleNamespace(targets=set(targets), forcerun=set(), until=set(), omit_from=set())
     fields = {"is_main_process": True, "local_exec": True, "dryrun": False, "touch": False, "nodes": None}
     fields |= {"config_settings": config, "dag_settings": dag, "scheduler": SimpleNamespace(failed=set())}
-    made = Session(SimpleNamespace(**fields | changes), ["snakemake", *arguments])
+    names = SimpleNamespace(is_main_snakefile=lambda: True, modify_rulename=lambda name: name)
+    fields |= {"modifier": names, "resource_settings": ResourceSettings(), "async_run": None}
+    made = Session(SimpleNamespace(**fields | changes), ["snakemake", *arguments], {})
     HELD.extend([made.lock] if made.lock else [])
     return made
 
@@ -101,14 +104,14 @@ def test_a_local_run_asks_for_no_resources_and_a_job_of_slurm_for_its_shape():
     found = session(data, SLURM, ["-n"], local_exec=False)
     resources = found.batch_resources()
     wildcards = SimpleNamespace(batch=next(iter(found.prices)))
-    requested = {key: value(wildcards, 1) for key, value in resources.items()}
+    requested = {key: value(wildcards, attempt=1) for key, value in resources.items()}
     assert requested["nodes"] == 2
     assert {"--partition=p", "--nodes=2", "--ntasks-per-node=2"} <= {*requested["options"].split()}
     assert requested["longest"] == found.plan.campaign.cluster["max_walltime_minutes"]
-    assert resources["runtime"](wildcards, 2) == 2 * requested["runtime"]
+    assert resources["runtime"](wildcards, attempt=2) == 2 * requested["runtime"]
     [planned] = found.plan.preflights
     wildcards = SimpleNamespace(preflight=planned.id)
-    preflight = {key: value(wildcards, 1) for key, value in found.preflight_resources().items()}
+    preflight = {key: value(wildcards, attempt=1) for key, value in found.preflight_resources().items()}
     assert preflight["nodes"] == 2
     assert planned.minutes == found.plan.campaign.data["limits"]["launch_start_seconds"] / 60 + 1
     assert preflight["runtime"] == math.ceil(planned.minutes * 1.5) + 5

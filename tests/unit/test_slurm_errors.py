@@ -194,6 +194,8 @@ def test_errors_that_a_user_must_correct(text):
         # submit plugins of sites
         (f"sbatch: error: You must specify an account (-A) and try again\n{FAILED}Unspecified error", "permanent"),
         (f"sbatch: error: The system is in maintenance. Please try again later\n{FAILED}Unspecified error", "temporary"),
+        (f"sbatch: error: job_submit failed: try again in 5 minutes\n{FAILED}Unspecified error", "temporary"),
+        (f'sbatch: error: slurm_set_addr: Unable to resolve "ctld"\n{FAILED}No error', "temporary"),
         (f"sbatch: error: At most 2 queued jobs in QOS debug\n{FAILED}Unspecified error", "limit"),
         (f"sbatch: error: lua: GPU jobs need --gres\n{FAILED}Access/permission denied", "permanent"),
         ("sbatch: error: Job cost estimated at 12.80 NERSC hours, your balance is 0\nsbatch: error: Job submit/allocate"

@@ -3,11 +3,15 @@
 import asyncio
 import logging
 import shlex
+import signal
+import subprocess
+import sys
 import threading
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from snakemake_interface_common.exceptions import WorkflowError
 from snakemake_interface_executor_plugins.registry import ExecutorPluginRegistry
 
 from regatta.launchers import slurm_executor
@@ -108,12 +112,16 @@ def run(executor, slurm, job, number="7", state="RUNNING"):
     return check(executor)
 
 
-def test_the_profile_can_register_the_module_as_a_plugin():
-    registry = ExecutorPluginRegistry()
-    registry.register_plugin("snakemake_executor_plugin_regatta_slurm", slurm_executor)
-    plugin = registry.get_plugin("regatta-slurm")
-    assert plugin.executor is slurm_executor.Executor
+def test_snakemake_finds_the_package_on_the_path_and_it_starts_the_executor(monkeypatch):
+    monkeypatch.syspath_prepend(slurm_executor.__file__.partition("scripts/")[0] + "plugins")
+    monkeypatch.setattr(ExecutorPluginRegistry, "_instance", None)
+    plugin = ExecutorPluginRegistry().get_plugin("regatta-slurm")
     assert plugin.common_settings.non_local_exec
+    monkeypatch.setattr(slurm_executor.Executor, "__init__", lambda *arguments: None)
+    assert type(plugin.executor(None, None)) is slurm_executor.Executor
+    monkeypatch.setitem(sys.modules, "regatta.launchers.slurm_executor", None)  # a workflow without Regatta's rules
+    with pytest.raises(WorkflowError):
+        plugin.executor(None, None)
 
 
 def test_a_job_is_submitted_with_its_options_name_and_comment(executor, slurm, tmp_path):
@@ -166,6 +174,24 @@ def test_a_job_of_which_sbatch_printed_no_id_is_looked_for(executor, slurm, monk
     assert check(executor) == ["7"]
     assert len(slurm.lines) == 1
     assert "queued" in caplog.text
+
+
+WAITING = "import signal, time; signal.signal(15, lambda *_: exit(42)); print(1, flush=True); time.sleep(60)"
+
+
+@pytest.mark.parametrize("shell", ["sh", "bash"])
+def test_the_script_of_a_job_passes_on_a_signal_and_has_the_status_of_its_command(shell, tmp_path):
+    def start(*command):
+        script = slurm_executor.SCRIPT.format(command=shlex.join(command))
+        (tmp_path / "script").write_text(script)
+        return subprocess.Popen([shell, tmp_path / "script"], stdout=subprocess.PIPE, start_new_session=True)
+
+    assert [start("sh", "-c", f"exit {status}").wait(60) for status in (0, 3)] == [0, 3]
+    assert start("/no/such/program").wait(60) == 127
+    waiting = start(sys.executable, "-c", WAITING)
+    assert waiting.stdout.readline() == b"1\n"
+    waiting.send_signal(signal.SIGTERM)
+    assert waiting.wait(60) == 42
 
 
 # States.
@@ -482,6 +508,13 @@ def test_a_preflight_that_reaches_the_longest_time_limit_is_not_repeated(executo
     said, has_ended = fail(executor, slurm, a_job(), "TIMEOUT")
     assert not has_ended
     assert "Slurm reports TIMEOUT" in said
+
+
+def test_a_preflight_that_ends_shortly_before_its_longest_time_limit_is_not_repeated(executor, slurm, tmp_path):
+    folder = tmp_path / "results/c/preflight" / PREFLIGHT
+    folder.mkdir(parents=True)
+    note_job(folder, "stopped", "7", [], "SIGTERM: TIMEOUT", 0)
+    assert fail(executor, slurm, a_job(PREFLIGHT), "FAILED")[1]
 
 
 def test_a_job_without_a_note_is_explained_by_its_log(executor, slurm, tmp_path, monkeypatch):

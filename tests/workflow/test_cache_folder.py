@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-from campaigns import fake_campaign, snakemake_line, write_campaign
+from campaigns import fake_campaign, write_campaign
 
 import warm_start
 from regatta.core.errors import UserError
@@ -12,10 +12,11 @@ from regatta.core.files import check_cache_folder
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def test_snakemake_without_a_writable_home_ends_with_one_line_that_names_the_remedy(tmp_path, wording):
+def test_a_campaign_without_a_writable_home_ends_with_one_line_that_names_the_remedy(tmp_path, wording):
     path = write_campaign(tmp_path, fake_campaign())
     environment = {key: value for key, value in os.environ.items() if key != "XDG_CACHE_HOME"} | {"HOME": "/proc/none"}
-    done = warm_start.run(snakemake_line(path, "-n"), cwd=ROOT, env=environment, check=False)
+    words = (path, "--profile", "profiles/local", "-n")
+    done = warm_start.script("run_campaign.py", *words, cwd=ROOT, env=environment)
     *_, line = done.stderr.strip().splitlines()
     assert "Traceback" not in done.stderr
     wording(line)

@@ -1,6 +1,8 @@
 """The supervisor, with launches simulated by fake_launch.py: every way in which a launch can end."""
 
 import json
+import os
+import pwd
 import re
 import signal
 import subprocess
@@ -10,7 +12,7 @@ import campaigns
 import pytest
 from campaigns import fake_campaign, frozen_batches, lines, record_lines, script, slots, wait_until
 
-from regatta.core.files import hold
+from regatta.core.files import hold, hold_machine
 
 NUM_RECORDS = 14  # (3 cells on 1x1 + 4 on 1x2) x 2 repeats
 
@@ -273,12 +275,13 @@ def test_a_second_supervisor_on_one_batch_is_told_so(tmp_path, wording):
     wording.lines(second.stderr, "another supervisor is")
 
 
-def test_batches_of_two_campaigns_in_one_folder_take_turns_on_the_machine(tmp_path, wording):
+def test_batches_of_campaigns_in_any_folders_take_turns_on_the_machine(tmp_path, wording):
     batch = frozen_batches(tmp_path, fake_campaign())[0]
     line = [sys.executable, str(campaigns.SCRIPTS / "measure.py"), "--batch", str(batch)]
-    with hold(tmp_path / "results" / ".machine.lock", "taken"):  # as the other campaign's supervisor does
+    with hold_machine():  # as the other campaign's supervisor does, in its folder
         process = subprocess.Popen(line, cwd=tmp_path, stderr=subprocess.PIPE, text=True)
-        wording.lines(process.stderr.readline(), ": waiting: another")
+        user = pwd.getpwuid(os.getuid()).pw_name
+        wording.lines(process.stderr.readline(), ": waiting: another", user=f"by {user}")
         assert record_lines(tmp_path / "results" / "small") == []
     assert process.wait(timeout=100) == 0
     assert len(record_lines(tmp_path / "results" / "small")) == 6

@@ -290,17 +290,19 @@ def test_the_default_campaign_with_a_syntax_error_is_told_with_file_and_line(tmp
     assert "Traceback" not in done.stderr
 
 
-def test_plain_snakemake_answers_a_bad_configfile_with_file_and_line(tmp_path):
+def test_a_bad_campaign_file_is_named_with_its_line_before_snakemake_reads_it(tmp_path):
     path = tmp_path / "mine.yaml"
     path.write_text("schema: 1\nname: [laptop\ncluster: local\n")
-    line = [sys.executable, "-m", "snakemake", "--profile", "profiles/local", "-n", "--configfile", str(path)]
-    done = warm_start.run(line, cwd=campaigns.ROOT)
+    done = warm_start.script("run_campaign.py", path, "--profile", "profiles/local", "-n", cwd=campaigns.ROOT)
     assert done.returncode == 2
     assert "mine.yaml:3: not valid YAML at `cluster: local`" in done.stderr
-    assert "Traceback" not in done.stderr
+    path.write_text(f"name: x\n__use_yte__: true\n?open('{tmp_path}/hacked', 'w').close(): 1\n")
+    done = warm_start.script("run_campaign.py", path, "--profile", "profiles/local", "-n", cwd=campaigns.ROOT)
+    assert done.returncode == 2
+    assert "mine.yaml" in done.stderr
+    assert not (tmp_path / "hacked").exists()
 
 
-@pytest.mark.system
 def test_a_second_driver_is_refused_changes_no_file_and_may_still_plan(tmp_path):
     """The first one is measuring: until then, it has already planned and frozen."""
     path, results, hang = tmp_path / "campaign.yaml", tmp_path / "results" / "small", tmp_path / "hang"

@@ -160,7 +160,7 @@ def test_the_command_of_on_finish_receives_the_status_of_each_run(tmp_path):
         ("run_campaign.py", "<&- >&- 2>&-"),
         ("snakemake", "| true"),
         ("snakemake", ">&- 2>&-"),
-        ("snakemake", "2>&1 | head -n 1"),  # without a reader from the start, Snakemake ends before it reads a rule
+        ("snakemake", "2>&1 | head -n 3"),  # without a reader before it has read the rules, Snakemake ends
     ],
 )
 def test_a_run_whose_output_is_lost_measures_all_and_ends_with_its_status(tmp_path, command, redirection):

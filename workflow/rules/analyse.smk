@@ -1,10 +1,5 @@
 """Build the tables from the store. Needs no GPU."""
 
-
-localrules:
-    analyse,
-
-
 # No rule has conda: or container:, which Snakemake's linter expects. Reason: params.smk.
 
 
@@ -25,13 +20,14 @@ rule analyse:
         tables=[f"{RESULTS}/tables/{name}.csv" for name in TABLES],
     log:
         f"{RESULTS}/logs/analyse.log",
+    localrule: True
     params:
         program=program("analyse.py"),
         code=digest(sources("analyse.py")),
         launches=untracked(f"{RESULTS}/launches"),
         tables=untracked(f"{RESULTS}/tables"),
     message:
-        "Analyze {RESULTS}/launches"
+        f"Analyze {RESULTS}/launches"
     shell:
         "{params.program:q} --log {log:q} --campaign {input.campaign:q} --launches {params.launches:q}"
         " --measurements {output.measurements:q} --problems {output.problems:q} --out-dir {params.tables:q}"

@@ -5,16 +5,17 @@ import re
 import sys
 from pathlib import Path
 
-SCRIPTS = Path(workflow.basedir) / "workflow" / "scripts"
+SCRIPTS = Path(workflow.current_basedir).parent / "scripts"
 sys.path.insert(0, str(SCRIPTS))
 
 from regatta.core.files import digest, sources
 from regatta.run.preflight import latest_preflight
 from regatta.store.csv_files import COLLECTED
+from regatta.store.history import read_history
 from regatta.topics.catalog import TABLES
-from regatta.workflow import ALL_CORES, Session
+from regatta.workflow import Session
 
-SESSION = Session(workflow, sys.argv)
+SESSION = Session(workflow, sys.argv, config)
 PLAN = SESSION.plan  # None in a job on a cluster
 ANY_BATCH = r"n\d+g\d+-[0-9a-f]{12}"
 PYTHON = sys.executable
@@ -30,8 +31,6 @@ if PLAN:
     CAMPAIGN = str(PLAN.campaign.file.path)
     CAMPAIGN_SHOWN = os.fsencode(CAMPAIGN).decode(errors="backslashreplace")  # a log is UTF-8
     FROZEN = str(PLAN.frozen_campaign)
-    # All cores: without submission, even within the user's allocation, one batch runs at a time.
-    THREADS = ALL_CORES if workflow.local_exec else 1
     # Only unfinished batches can be made. Snakemake copies the pattern for each job: listing thousands takes seconds.
     BATCH_PATTERN = ANY_BATCH if len(BATCHES) == len(MANIFESTS) else "|".join(map(re.escape, BATCHES)) or "none"
     CAMPAIGN_PATTERN = re.escape(PLAN.campaign.name)
@@ -41,5 +40,9 @@ if PLAN:
     UNLISTED = [str(path) for path in PLAN.history.unlisted]  # launch files of batches that were stopped
 else:
     CAMPAIGN = CAMPAIGN_SHOWN = FROZEN = RESULTS  # used by rules that are not run in a job
-    THREADS, PREFLIGHT, PREFLIGHT_REQUEST, LATEST_PREFLIGHT, UNLISTED = 1, [], [], [], []
+    PREFLIGHT, PREFLIGHT_REQUEST, LATEST_PREFLIGHT, UNLISTED = [], [], [], []
     BATCH_PATTERN, CAMPAIGN_PATTERN = ANY_BATCH, "[^/]+"
+    if SESSION.is_job_of_parent:  # a rule of Regatta that the job's rule names must be up to date there
+        FROZEN = str(next(SESSION.results.glob("campaign.*.json"), RESULTS))
+        LATEST_PREFLIGHT = latest_preflight(SESSION.results)
+        UNLISTED = [str(path) for path in read_history(SESSION.results).unlisted]

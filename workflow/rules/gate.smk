@@ -1,10 +1,6 @@
 """The gate, on request: fail if a cell is not ok, or slower than in a baseline campaign."""
 
 
-localrules:
-    gate,
-
-
 def made_by_all(wildcards):
     return list(rules.all.input)
 
@@ -19,6 +15,7 @@ rule gate:
     log:
         f"{RESULTS}/logs/gate.log",
     retries: 0  # overrides the profile: it would fail again
+    localrule: True
     params:
         program=program("gate.py"),
         campaign=FROZEN,
@@ -29,7 +26,7 @@ rule gate:
         junit=SESSION.gate_files[1],
         html=SESSION.gate_files[2],
     message:
-        "Evaluate the gate of {RESULTS}"
+        f"Evaluate the gate of {RESULTS}"
     shell:
         # Session.close prints the text at the end, after Snakemake's messages about a failed job.
         "{params.program:q} --log {log:q} --campaign {params.campaign:q} --measurements {params.measurements:q}"

@@ -14,7 +14,7 @@ rule preflight:
     wildcard_constraints:
         campaign=CAMPAIGN_PATTERN,
         preflight="preflight-[0-9a-f]{12}",
-    threads: THREADS
+    threads: SESSION.preflight_threads
     resources:
         **PREFLIGHT_RESOURCES,
     params:
@@ -38,7 +38,7 @@ rule measure:
     wildcard_constraints:
         campaign=CAMPAIGN_PATTERN,
         batch=BATCH_PATTERN,
-    threads: THREADS
+    threads: SESSION.batch_threads
     resources:
         **BATCH_RESOURCES,
     params:

@@ -1,11 +1,5 @@
 """Show what will run, why and at what cost; and freeze it before anything runs."""
 
-
-localrules:
-    plan,
-    freeze,
-
-
 # No rule has conda: or container:, which Snakemake's linter expects. Reason: params.smk.
 
 
@@ -13,12 +7,14 @@ rule plan:
     """Show the plan and write plan.json, .txt and .html. Without a declared output it always runs."""
     log:
         f"{RESULTS}/logs/plan.log",
+    localrule: True
     params:
         program=program("plan.py"),
         campaign=untracked(CAMPAIGN),
+        shown=untracked(CAMPAIGN_SHOWN),
         retry=untracked(RETRY_FLAG),
     message:
-        "Plan {CAMPAIGN_SHOWN}"
+        "Plan {params.shown}"
     shell:
         "{params.program:q} --log {log:q} --campaign={params.campaign:q} --results results {params.retry}"
 
@@ -32,11 +28,13 @@ rule freeze:
         plan=report(f"{RESULTS}/plan.html", caption="../report/plan.rst", category="Plan"),
     log:
         f"{RESULTS}/logs/freeze.log",
+    localrule: True
     params:
         program=program("freeze.py"),
         campaign=untracked(CAMPAIGN),
+        shown=untracked(CAMPAIGN_SHOWN),
         retry=untracked(RETRY_FLAG),
     message:
-        "Freeze {CAMPAIGN_SHOWN} and its batches"
+        "Freeze {params.shown} and its batches"
     shell:
         "{params.program:q} --log {log:q} --campaign={params.campaign:q} --results results {params.retry}"

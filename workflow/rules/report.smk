@@ -1,10 +1,5 @@
 """The report: one self-contained HTML file, and its first lines as JSON."""
 
-
-localrules:
-    report,
-
-
 # No rule has conda: or container:, which Snakemake's linter expects. Reason: params.smk.
 
 
@@ -23,6 +18,7 @@ rule report:
         answer=update(f"{RESULTS}/answer.json"),
     log:
         f"{RESULTS}/logs/report.log",
+    localrule: True
     params:
         program=program("report.py"),
         code=digest(sources("report.py") + PAGE),

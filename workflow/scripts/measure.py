@@ -17,7 +17,9 @@ def git_state() -> dict:
 
     Dirty: a tracked file that affects the numbers was edited. Campaign and cluster files are stored with the results.
     """
-    line = ["git", "-C", str(ROOT), "status", "--porcelain=v2", "--branch", "--untracked-files=no", "--"]
+    # The checkout may belong to another user, whose code runs here anyway.
+    line = ["git", "-c", f"safe.directory={ROOT}", "--no-optional-locks", "-C", str(ROOT)]
+    line += ["status", "--porcelain=v2", "--branch", "--untracked-files=no", "--"]
     line += ["workflow", "Snakefile", "requirements"]
     try:
         done = subprocess.run(line, capture_output=True, text=True, check=True)

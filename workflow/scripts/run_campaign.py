@@ -25,6 +25,7 @@ from pathlib import Path
 
 from regatta.campaign.load import load_campaign
 from regatta.core.errors import USER_ERROR, UserError, drop_lost_output, run_script
+from regatta.core.files import check_cache_folder
 from regatta.launchers.base import end_with
 
 TERMINAL_MS = 1000  # how often the foreground group of the terminal is read
@@ -32,12 +33,13 @@ TERMINAL_MS = 1000  # how often the foreground group of the terminal is read
 READ_ONLY = ("-n", "--dry", "--unlock", "--list", "--summary", "--detailed-summary", "--lint", "--dag", "--rulegraph")
 # python -m snakemake, which would end if it cannot print its first line.
 SNAKEMAKE = """import runpy, sys
-sys.path[0] = sys.argv.pop(1)
+sys.path[:1] = sys.argv.pop(1), sys.argv.pop(1)
 from regatta.core.errors import drop_lost_output
 drop_lost_output()
 runpy.run_module("snakemake", run_name="__main__", alter_sys=True)
 """
-DEFAULT = Path(__file__).resolve().parents[2] / "config" / "config.yaml"
+ROOT = Path(__file__).resolve().parents[2]
+DEFAULT = ROOT / "config" / "config.yaml"
 
 
 def with_configfile(campaign: str, arguments: list[str]) -> list[str]:
@@ -52,9 +54,23 @@ def with_configfile(campaign: str, arguments: list[str]) -> list[str]:
     return arguments if given or is_default else [f"--configfile={campaign}", *arguments]
 
 
+def from_anywhere(arguments: list[str]) -> list[str]:
+    """Return Snakemake's arguments in a folder other than Regatta's: with its Snakefile and its profile."""
+    if os.path.realpath(".") == str(ROOT):
+        return arguments
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument("--snakefile", "-s")
+    parser.add_argument("--profile", action="append", default=[])
+    known, others = parser.parse_known_args(arguments)
+    is_ours = [not os.path.exists(profile) and (ROOT / profile).is_dir() for profile in known.profile]
+    profiles = [str(ROOT / profile) if ours else profile for profile, ours in zip(known.profile, is_ours, strict=True)]
+    given = [word for profile in profiles for word in ("--profile", profile)]
+    return ["--snakefile", known.snakefile or str(ROOT / "Snakefile"), *given, *others]
+
+
 def run_snakemake(arguments: list[str]) -> int:
     """Run Snakemake and return its exit status. Signals to this process are forwarded, including its death."""
-    scripts, end_with_driver = str(Path(__file__).resolve().parent), end_with(os.getpid())
+    scripts, end_with_driver = Path(__file__).resolve().parent, end_with(os.getpid())
     # sigwait misses none of them. With handlers, one that arrives just before waitpid would wait for Snakemake to end.
     awaited = (signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD)
     before = signal.pthread_sigmask(signal.SIG_BLOCK, awaited)
@@ -63,7 +79,7 @@ def run_snakemake(arguments: list[str]) -> int:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
         end_with_driver()
 
-    line = [sys.executable, "-c", SNAKEMAKE, scripts, *arguments]
+    line = [sys.executable, "-c", SNAKEMAKE, str(scripts), str(scripts.with_name("plugins")), *arguments]
     snakemake = subprocess.Popen(line, preexec_fn=end_with_this_process)
     # Ctrl-C reaches Snakemake from the terminal; this process only waits for it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -102,7 +118,8 @@ def main() -> None:
     drop_lost_output()  # what is measured does not depend on who reads the output
     is_plan = "plan" in sys.argv[2:]
     is_read_only = is_plan or any(word.startswith(READ_ONLY) for word in sys.argv[2:])
-    arguments = with_configfile(sys.argv[1], sys.argv[2:])
+    arguments = from_anywhere(with_configfile(sys.argv[1], sys.argv[2:]))
+    check_cache_folder()
     name = load_campaign(Path(sys.argv[1]), may_lack_files=is_plan).name
     report = Path("results") / name / "report.html"
     before = report.stat().st_mtime_ns if report.is_file() else None

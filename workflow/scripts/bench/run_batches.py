@@ -12,9 +12,11 @@ if every cell has a record, 3 if some have none, 2 for a user error.
 
 import argparse
 import contextlib
+import errno
 import fcntl
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -73,7 +75,7 @@ def main() -> None:
     try:
         results = options.results.resolve()
         batches = frozen_batch.read_campaign(results)
-        locks = [lock(path) for path in (results.parent / ".machine.lock", *(b.folder / "lock" for b in batches))]
+        locks = [lock_machine(), *(lock(b.folder / "lock") for b in batches)]
         reason = measure(batches, end)
         del locks
         code = report(results, batches, reason)
@@ -94,13 +96,28 @@ def raise_stopped(number: int, _frame: object) -> None:
     raise Stopped(signal.Signals(number).name)
 
 
+def lock_machine() -> socket.socket | None:
+    """Return a lock of this machine, the same that the driver has, for all users. Raises Refused if it is held."""
+    if sys.platform != "linux":
+        return None
+    held = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        held.bind(("\0regatta-measures" + os.environ.get("REGATTA_MACHINE_LOCK", ""))[:100])
+        held.listen(1)
+    except OSError as error:
+        if error.errno != errno.EADDRINUSE:
+            raise
+        raise Refused("another campaign is being measured on this machine. Wait until it ends.") from None
+    return held
+
+
 def lock(path: Path):
     """Return a locked file, the same that the driver locks. Raises Refused if another process holds it."""
     file = path.open("a+")
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        raise Refused(f"{path}: another run is using this campaign or this machine. Wait until it ends.") from None
+        raise Refused(f"{path}: another run is using this campaign. Wait until it ends.") from None
     except OSError:  # a file system without locks
         return file
     file.truncate(0)

@@ -4,7 +4,6 @@ In a job on a cluster the rules are read again, but nothing is planned: the job 
 campaign file has changed since.
 """
 
-import argparse
 import contextlib
 import gc
 import logging
@@ -14,13 +13,12 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from snakemake.cli import get_argument_parser
-
 from regatta.campaign.load import load_campaign
-from regatta.campaign.yaml_file import read_yaml
+from regatta.campaign.module_config import written_config
+from regatta.command_line import is_read_only, is_retry_requested, parse_command_line
 from regatta.compare.campaigns import check_baseline_campaign
 from regatta.compare.gate import STATUS, result_of
 from regatta.core.errors import (
@@ -28,15 +26,16 @@ from regatta.core.errors import (
     USER_ERROR,
     UserError,
     describe_os_error,
-    drop_lost_output,
     exit_with_user_error,
+    keep_running_unread,
 )
 from regatta.core.files import ROOT, SCRIPTS, check_folders, hold
+from regatta.job_resources import check_set_resources, ignored_defaults, of_site, resources_of_jobs
 from regatta.launchers import launcher_of
 from regatta.launchers.base import Geometry, end_jobs, outlive_run_campaign
 from regatta.plan.batches import Batch
 from regatta.plan.plan import Plan, nothing_to_retry, plan_campaign, tidy_frozen
-from regatta.report.commands import DEFAULTS, note_run
+from regatta.report.commands import DEFAULTS, note_run, recorded_run
 from regatta.run.kept_outputs import read_again
 from regatta.run.on_finish import run_on_finish
 from regatta.run.preflight import failed_stacks
@@ -45,47 +44,11 @@ from regatta.run.run_lines import print_progress, warn_if_busy
 from regatta.store.history import end_times_after_now
 from regatta.store.jobs import hosts_to_avoid
 
+MEASURING = ("preflight", "measure")  # rules whose jobs are submitted
 NOTHING_TO_START = {"exclusive": False, "cpus_per_rank": 1}
 NO_GATE = {"baseline_campaign": None, "margin": 0, "allocation_variation": 0, "undecided": "likely"}
 ALL_CORES = 10_000  # Snakemake reduces it to what it has
 FOLDERS = ("batches", "cache", "launches", "logs", "preflight", "tables")  # of a results folder
-# Options with which Snakemake only shows something, as its parser names them; --report is another case.
-READ_ONLY = (
-    "dryrun summary detailed_summary list_rules list_target_rules list_changes list_input_changes "
-    "list_params_changes list_untracked dag rulegraph filegraph d3dag lint print_compilation containerize "
-    "export_cwl list_conda_envs unlock cleanup_metadata archive"
-).split()
-
-
-def parse_command_line(argv: Sequence[str]) -> argparse.Namespace:
-    """Return the targets and options of `sys.argv`, without those of profiles, as Snakemake parses them.
-
-    Snakemake sets `workflow.dag_settings` and the executor only after it has read the rules, which need the plan.
-    """
-    return get_argument_parser().parse_known_args(argv[1:])[0]
-
-
-def is_retry_requested(options: argparse.Namespace) -> bool:
-    """Return whether the command line contains `--forcerun measure`."""
-    return "measure" in options.forcerun
-
-
-def is_read_only(options: argparse.Namespace) -> bool:
-    """Return whether nothing is measured: a dry run, a plan, or an option by which Snakemake only shows something."""
-    shows_report = options.report and not options.report_after_run
-    return bool("plan" in options.targets or shows_report or any(getattr(options, name) for name in READ_ONLY))
-
-
-def check_configfiles(argv: Sequence[str]) -> None:
-    """Read the files of --configfile, and end with file, line and remedy if one is missing or invalid.
-
-    The profiles call this: Snakemake reads these files before any rule, and reports neither file nor line of an error.
-    """
-    for path in parse_command_line(argv).configfile:
-        with ending_on_user_errors():
-            file, key = read_yaml(path), "__use_yte__"
-        if key in file.data:
-            exit_with_user_error(f"{file.at((key,))}: {key} lets Snakemake run code from this file. Remove the key.")
 
 
 @contextlib.contextmanager
@@ -102,20 +65,24 @@ def ending_on_user_errors() -> Iterator[None]:
 class Session:
     """The state of Snakemake's process for one campaign. In a job on a cluster there is no plan.
 
-    workflow: Snakemake's object. argv: its command line, `sys.argv`.
+    workflow: Snakemake's object. argv: its command line, `sys.argv`. config: in a module of another workflow, the
+    campaign. rules: their names there (`use rule * from regatta as regatta_*`), by their names here.
     """
 
-    def __init__(self, workflow, argv: Sequence[str]):
+    def __init__(self, workflow, argv: Sequence[str], config: Mapping):
         self.workflow = workflow
+        self.config = None if workflow.modifier.is_main_snakefile() else config
+        self.rules = {name: workflow.modifier.modify_rulename(name) for name in ("all", "gate", "plan", *MEASURING)}
         self.options = parse_command_line(argv)
-        self.is_retry = is_retry_requested(self.options)
+        self.is_retry = is_retry_requested(self.options, self.rules["measure"])
         self.lock = None
         self.is_stopping, self.is_closing = threading.Event(), threading.Event()
         self.plan: Plan | None = None
-        self.results, self.prices = Path("results/none"), {}
+        # A rule of the parent may name a file of the campaign, also in a job.
+        self.results, self.prices = Path("results", str((self.config or {}).get("name", "none"))), {}
         if not workflow.is_main_process:
             return
-        drop_lost_output()
+        keep_running_unread()
         gc.disable()  # every collection would traverse the millions of objects of a large plan
         with ending_on_user_errors():
             self.plan = self._make_plan()
@@ -127,7 +94,12 @@ class Session:
         self.prices = {price.batch.id: price for price in self.plan.batch_prices}
 
     def _campaign_file(self) -> Path:
-        """Return the file of --configfile, else the default. Snakemake would merge it into other configurations."""
+        """Return the file of --configfile, else the default; in a module, a copy of its config. Snakemake would merge
+        it into other configurations."""
+        if self.config is not None:
+            if self.workflow.modifier.modify_path(page := str(self.results / "report.html")) != page:
+                raise UserError("A module of Regatta cannot have prefix or replace_prefix. Remove it: results/ stays.")
+            return written_config(self.config)
         settings = self.workflow.config_settings
         given = [Path(path) for path in settings.configfiles]
         settings.configfiles = []  # jobs do not read it: an edit must not stop them
@@ -142,7 +114,7 @@ class Session:
     def _make_plan(self) -> Plan:
         """Plan the campaign, once, before the graph is built."""
         path = self._campaign_file()
-        may_lack_files = "plan" in self.options.targets
+        may_lack_files = self.rules["plan"] in self.options.targets
         if may_lack_files and len(self.options.targets) > 1:
             raise UserError("plan cannot be combined with other targets: nothing runs in a plan. Specify it alone.")
         campaign = load_campaign(path, may_lack_files=may_lack_files)
@@ -151,10 +123,16 @@ class Session:
                 raise UserError(f"{shown}: this path is not UTF-8, so ranks cannot find it. Use another folder.")
         if Path("results").exists() and not Path("results").is_dir():  # Snakemake would end with a traceback
             raise UserError("results: is not a folder. Rename it, or work in another folder.")
-        cluster, launcher, is_run = campaign.cluster, launcher_of(campaign.cluster), not is_read_only(self.options)
-        of_places = (launcher.checks.site_problems(*place, campaign.data["stacks"]) for place in campaign.places())
-        found = dict.fromkeys(problem for problems in of_places for problem in problems)
-        problems = "\n".join(f"config/clusters/{cluster['name']}.yaml: {problem}" for problem in found)
+        launcher, is_run = launcher_of(campaign.cluster), not is_read_only(self.options, self.rules["plan"])
+        settings = self.workflow.resource_settings
+        check_set_resources(settings, launcher.jobs, [self.rules[name] for name in MEASURING])
+        if ignored := ignored_defaults(settings, launcher.jobs):
+            print(f"--default-resources: no effect on what is measured: {', '.join(ignored)}", file=sys.stderr)
+        found: dict[str, None] = {}
+        for place, shapes in campaign.places():
+            site = of_site(settings, self.rules["measure"], place)
+            found |= dict.fromkeys(launcher.checks.site_problems(site, shapes, campaign.data["stacks"]))
+        problems = "\n".join(f"{campaign.cluster_file}: {problem}" for problem in found)
         if problems and is_run:
             raise UserError(problems)
         if problems:  # the plan may be for a different machine
@@ -170,7 +148,7 @@ class Session:
         for problem in [*plan.history.problems, *tidy_frozen(plan)] if is_run else ():
             print(f"{plan.results}: {problem}", file=sys.stderr)
         if is_run:
-            note_run(plan.results, path, self._profile)
+            note_run(plan.results, self._run(path))
         return plan
 
     @property
@@ -178,9 +156,26 @@ class Session:
         return [*(self.options.profile or ()), os.environ.get("SNAKEMAKE_PROFILE") or DEFAULTS["PROFILE"]][0]
 
     @property
+    def is_job_of_parent(self) -> bool:
+        """Return whether this is a job of a rule of another workflow, of which Regatta is a module."""
+        measuring = {self.rules[name] for name in MEASURING}
+        return self.plan is None and self.config is not None and not measuring & {*self.options.allowed_rules}
+
+    @property
     def command(self) -> list[str]:
         """Return what the report's commands depend on: another campaign file or profile rebuilds it."""
-        return [str(self.plan.campaign.file.path), self._profile] if self.plan else []
+        run = self._run(self.plan.campaign.file.path) if self.plan else recorded_run(self.results)
+        return [run.get("config", ""), run.get("profile", ""), *run.get("start", ())]
+
+    def _run(self, path: Path) -> dict:
+        """Return how this run is started again, by make unless in another folder or as a module."""
+        run = {"config": str(path), "profile": self._profile}
+        start = [sys.executable, str(SCRIPTS / "run_campaign.py"), str(path), "--profile", self._profile]
+        if self.config is not None:
+            start = ["snakemake", "--profile", self._profile]
+        elif Path.cwd() == ROOT:
+            return run
+        return run | {"start": start, "retry": [*start, "--forcerun", self.rules["measure"]]}
 
     def _lock_campaign(self, name: str) -> None:
         """Lock a campaign until this process ends. Raises UserError if another Snakemake process runs it."""
@@ -191,48 +186,45 @@ class Session:
 
     def batch_resources(self) -> dict:
         """Return the resources of the jobs that measure batches."""
-
-        def job(wildcards) -> tuple[Geometry, float, list[str]]:
-            price = self.prices[wildcards.batch]
-            batch, minutes = price.batch, price.reserved_minutes
-            if self._is_all_held(batch):  # the preflight has ended by now: nothing is left to start
-                return Geometry(batch.cluster | NOTHING_TO_START, 1, 1, batch.geometry.device), 0, []
-            return batch.geometry, minutes, hosts_to_avoid(self.results / "batches" / batch.id)
-
-        return self._resources(job)
+        return self._resources("measure", self._batch_job)
 
     def preflight_resources(self) -> dict:
         """Return the resources of the job of the preflight."""
+        return self._resources("preflight", self._preflight_job if self.plan and self.plan.preflights else None)
 
-        def job(wildcards) -> tuple[Geometry, float, list[str]]:
-            [preflight] = [one for one in self.plan.preflights if one.id == wildcards.preflight]
-            avoid = hosts_to_avoid(self.results / "preflight" / preflight.id)
-            return preflight.geometry, preflight.minutes, avoid
-
-        return self._resources(job if self.plan and self.plan.preflights else None)
-
-    def _resources(self, job: Callable | None) -> dict:
-        """Return functions, which Snakemake calls for each job and attempt; nothing where no job is submitted.
-
-        nodes: counted by --resources nodes. runtime, longest: minutes. most_jobs: in the queue, 0 for no limit.
-        options: of the scheduler, quoted for a shell.
-        """
-        if self.plan is None or not launcher_of(self.plan.campaign.cluster).submits:
+    def _resources(self, rule: str, job: Callable | None) -> dict:
+        """Return functions, which Snakemake calls for each job and attempt; nothing where no job is submitted."""
+        cluster = self.plan.campaign.cluster if self.plan and job else {"scheduler": "none"}
+        launcher = launcher_of(cluster)
+        if not launcher.submits:
             return {}
-        jobs = launcher_of(self.plan.campaign.cluster).jobs
+        return resources_of_jobs(self.workflow, self.rules[rule], cluster["max_jobs"], launcher.jobs, job)
 
-        def of_job(wildcards, attempt) -> dict:
-            geometry, minutes, avoid = job(wildcards)
-            return {
-                "nodes": geometry.nodes,
-                "runtime": jobs.walltime_minutes(geometry.cluster, minutes, attempt),
-                "longest": geometry.cluster["max_walltime_minutes"],
-                "most_jobs": self.plan.campaign.cluster["max_jobs"] or 0,
-                "options": shlex.join(jobs.options(geometry, minutes, [avoid, self.plan.blamed], attempt)),
-            }
+    def batch_threads(self, wildcards) -> int:
+        """Return the threads of a batch: all cores without submission, even within the user's allocation, so that one
+        runs at a time. The executor is known only once the rules have been read."""
+        return self._threads(self._batch_job, wildcards)
 
-        names = ("nodes", "runtime", "longest", "most_jobs", "options") if job else ()
-        return {name: (lambda wildcards, attempt, name=name: of_job(wildcards, attempt)[name]) for name in names}
+    def preflight_threads(self, wildcards) -> int:
+        return self._threads(self._preflight_job, wildcards)
+
+    def _threads(self, job: Callable, wildcards) -> int:
+        is_here = self.workflow.local_exec or self.plan is None
+        return ALL_CORES if is_here else job(wildcards)[0].cluster.get("cpus_per_rank") or 1
+
+    def _batch_job(self, wildcards) -> tuple[Geometry, float, list]:
+        """Return where a batch runs, for how many minutes, and which nodes it avoids, in groups."""
+        price = self.prices[wildcards.batch]
+        batch, minutes = price.batch, price.reserved_minutes
+        if self._is_all_held(batch):  # the preflight has ended by now: nothing is left to start
+            return Geometry(batch.cluster | NOTHING_TO_START, 1, 1, batch.geometry.device), 0, [[], self.plan.blamed]
+        avoid = hosts_to_avoid(self.results / "batches" / batch.id)
+        return batch.geometry, minutes, [avoid, self.plan.blamed]
+
+    def _preflight_job(self, wildcards) -> tuple[Geometry, float, list]:
+        [preflight] = [one for one in self.plan.preflights if one.id == wildcards.preflight]
+        avoid = hosts_to_avoid(self.results / "preflight" / preflight.id)
+        return preflight.geometry, preflight.minutes, [avoid, self.plan.blamed]
 
     def _is_all_held(self, batch: Batch) -> bool:
         """Return whether the preflight failed every stack of a batch. Its job then needs no nodes."""
@@ -268,11 +260,13 @@ class Session:
 
     @property
     def targets(self) -> set[str]:
-        return set(self.workflow.dag_settings.targets)
+        """Return the targets, those of Regatta by their names here."""
+        names = {name: here for here, name in self.rules.items()}
+        return {names.get(target, target) for target in self.workflow.dag_settings.targets}
 
     def prepare(self) -> None:
         """Check what the plan cannot know, and let SIGTERM and SIGHUP stop a local run as Ctrl-C does."""
-        if "measure" in self.workflow.dag_settings.forcerun and not self.is_retry:
+        if self.rules["measure"] in self.workflow.dag_settings.forcerun and not self.is_retry:
             exit_with_user_error("forcerun: measure only takes effect on the command line (--forcerun measure).")
         if self.targets == {"plan"}:
             return
@@ -356,7 +350,8 @@ class Session:
             sys.exit(USER_ERROR)  # such as an unwritable directory; printed above
         report_problem = self._build_partial_report()
         print(f"Snakemake's log: {log}", file=sys.stderr)
-        rules = {name for job in self.workflow.scheduler.failed for name in job.rules} - {"preflight", "measure"}
+        failed = {name for job in self.workflow.scheduler.failed for name in job.rules}
+        rules = failed - {self.rules[name] for name in MEASURING}
         self._end_with_status(f"rule {', '.join(sorted(rules))} failed" if rules else report_problem)
         print(f"exit status {UNEXPECTED_ERROR}: the run failed, see above", file=sys.stderr)
         sys.exit(UNEXPECTED_ERROR)

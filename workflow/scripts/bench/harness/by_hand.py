@@ -86,9 +86,9 @@ def parse(benchmark: ModuleType, is_printing: bool) -> argparse.Namespace:
     benchmark.add_arguments(parser.add_argument_group("parameters"))
     device = parser.add_argument_group("device")
     device.add_argument(
-        "--device", type=name_of_torch, choices=("cpu", "cuda"), default="cpu", help="(default: %(default)s)"
+        "--device", type=pytorch_name, choices=("cpu", "cuda"), default="cpu", help="(default: %(default)s)"
     )
-    device.add_argument("--backend", type=name_of_torch, help="gloo, nccl, ... (default: gloo on cpu, nccl on cuda)")
+    device.add_argument("--backend", type=pytorch_name, help="gloo, nccl, ... (default: gloo on cpu, nccl on cuda)")
     sampling = parser.add_argument_group("sampling")
     for key, kind, default, meaning in SAMPLING_OPTIONS:
         word, text = key.split("_")[-1].upper(), f"{meaning} (default: %(default)s)"
@@ -105,10 +105,10 @@ def parse(benchmark: ModuleType, is_printing: bool) -> argparse.Namespace:
     return arguments
 
 
-def name_of_torch(text: str) -> str:
-    """Return the text. Raises ArgumentTypeError for ROCm's names: PyTorch has CUDA's and NCCL's for AMD GPUs too."""
+def pytorch_name(text: str) -> str:
+    """Return the text. Raises ArgumentTypeError for ROCm names: PyTorch uses cuda and nccl for AMD GPUs too."""
     if name := {"rocm": "cuda", "hip": "cuda", "rccl": "nccl"}.get(text.lower()):
-        raise argparse.ArgumentTypeError(f"{text}: write {name}, PyTorch's name for AMD's too")
+        raise argparse.ArgumentTypeError(f"{text}: write {name}; PyTorch uses this name for AMD GPUs too")
     return text
 
 

@@ -35,7 +35,7 @@ VARIABLE_PREFIXES = (
 TF32_OVERRIDE = "NVIDIA_TF32_OVERRIDE"
 VARIABLES = (
     "CUDA_VISIBLE_DEVICES",
-    "ROCR_VISIBLE_DEVICES",  # the GPUs of a task of Slurm with AMD GPUs; Regatta never sets it
+    "ROCR_VISIBLE_DEVICES",  # set by Slurm for tasks with AMD GPUs, never by Regatta
     "HIP_VISIBLE_DEVICES",
     "GPU_DEVICE_ORDINAL",
     "CUDA_DEVICE_MAX_CONNECTIONS",

@@ -177,7 +177,7 @@ def choose_device(device_type: str, local_rank: int) -> torch.device:
     if num_visible == 0:
         names, option = ("CUDA_VISIBLE_DEVICES",), "--nv"
         if torch.version.hip:
-            names, option = ("ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"), "--rocm, from gpu_vendor: amd"
+            names, option = ("ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"), "--rocm; set gpu_vendor: amd"
         shown = ", ".join(f"{name}={os.environ.get(name)!r}" for name in names)
         raise ValueError(
             f"device cuda, but this rank sees no GPU (torch {torch.__version__}, {shown}). "

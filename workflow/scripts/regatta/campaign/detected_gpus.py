@@ -9,7 +9,7 @@ HAS_SIMD = re.compile(rb"^simd_count\s+0*[1-9]\d*\s*$", re.MULTILINE)
 
 
 def detected_gpus(vendor: str | None, nvidia_gpus: Path, kfd_nodes: Path) -> dict:
-    """Return the GPUs of this machine, as keys of a cluster. vendor: None, the one that has GPUs here, NVIDIA first."""
+    """Return number and vendor of this machine's GPUs, as cluster keys. vendor: None for any, NVIDIA first."""
     count = len(list(nvidia_gpus.iterdir())) if nvidia_gpus.is_dir() and vendor != "amd" else 0
     if count == 0 and vendor != "nvidia":
         for path in kfd_nodes.glob("*/properties"):

@@ -1,5 +1,6 @@
 """Load a campaign file and the cluster file that it names. One UserError lists all errors with file and line."""
 
+import os
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -64,6 +65,7 @@ class Campaign:
     missing: tuple[Missing, ...] = ()
     clusters: dict[str, dict] = field(default_factory=dict)
     declared: dict[str, dict] = field(default_factory=dict)
+    cluster_file: Path = Path()
 
     @property
     def provisional_stacks(self) -> list[str]:
@@ -116,7 +118,8 @@ def load_campaign(path: Path, clusters: Path = CLUSTERS, *, may_lack_files: bool
     may_lack_files: missing images, binds, wrappers and programs do not raise; the campaign lists them.
     """
     file, declared, modules = benchmark_files.resolve(read_yaml(path))
-    _load_plugins(clusters, file.data.get("cluster"))  # first: they add runtimes
+    cluster_file = _cluster_file(path, str(file.data.get("cluster")), clusters)
+    _load_plugins(cluster_file)  # first: they add runtimes
     schema = file_schema("campaign", declared)
     errors = schema_errors(file, file.data, schema) + _parameter_errors(file) + programs.entry_errors(file)
     # The following checks skip keys that the schema rejects, so that all errors are reported together.
@@ -130,7 +133,7 @@ def load_campaign(path: Path, clusters: Path = CLUSTERS, *, may_lack_files: bool
     lacking = [Missing(None, error.text, is_in_id=True) for error, is_missing in found if is_missing]
     missing = lacking if may_lack_files else None
     try:
-        cluster = load_cluster(file, sound["cluster"], clusters, missing) if "cluster" in sound else None
+        cluster = load_cluster(file, cluster_file, clusters, missing) if "cluster" in sound else None
         whole = cluster
         cluster = cluster and of_node_type(file, whole, sound.get("node_type"), ("node_type",))
     except UserError as error:
@@ -145,7 +148,7 @@ def load_campaign(path: Path, clusters: Path = CLUSTERS, *, may_lack_files: bool
     if cluster:
         of_stacks, found = clusters_of_stacks(file, sound, whole, stacks)
         errors += found + sweep_errors(file, sound, cluster)
-        errors += _shape_errors(file, sound, [*of_stacks.values()] or [cluster], clusters)
+        errors += _shape_errors(file, sound, [*of_stacks.values()] or [cluster], cluster_file)
         for name, stack in stacks.items():
             where = ("stacks", name)
             given = [key for key in stack if (*where, key) in file.lines]
@@ -163,7 +166,7 @@ def load_campaign(path: Path, clusters: Path = CLUSTERS, *, may_lack_files: bool
     data = _complete(sound, stacks, of_stacks, may_lack_files)
     for index, module in modules.items():
         data["benchmarks"][index]["module"] = module
-    return Campaign(file, data, cluster, tuple(missing or ()), of_stacks, declared)
+    return Campaign(file, data, cluster, tuple(missing or ()), of_stacks, declared, cluster_file)
 
 
 def results_folder(path: Path) -> Path:
@@ -215,10 +218,18 @@ def _complete(data: dict, filled: dict[str, dict], clusters: dict[str, dict], ma
     return {**data, "stacks": stacks, "benchmarks": benchmarks, "exclude": exclude, "versus": versus}
 
 
-def _load_plugins(clusters: Path, cluster: object) -> None:
+def _cluster_file(campaign: Path, cluster: str, clusters: Path) -> Path:
+    """Return the file of a cluster: a path is relative to the campaign's file; a name is one of a file in `clusters`,
+    or in config/clusters of the folder where the command was started."""
+    if "/" in cluster:
+        return scripts.whole_path_in(cluster, campaign.parent)
+    here = Path("config", "clusters", f"{cluster}.yaml")
+    return here if clusters == CLUSTERS and here.is_file() else clusters / here.name
+
+
+def _load_plugins(path: Path) -> None:
     """Load the plugins that a cluster file lists. Raises UserError with its line. Other errors are found later."""
-    path = clusters / f"{cluster}.yaml"
-    if path.parent != clusters or not path.is_file():
+    if not os.path.isfile(path):
         return
     file = read_yaml(path)
     if not violations(file.data.get("plugins"), load_schema("cluster")["properties"]["plugins"]):
@@ -233,13 +244,14 @@ def _plugin_paths(path: Path, cluster: dict) -> list[Path]:
     return [scripts.whole_path_in(text, path.absolute().parent) for text in cluster["plugins"]]
 
 
-def load_cluster(campaign: YamlFile, name: str, clusters: Path, missing: list[Missing] | None) -> dict:
+def load_cluster(campaign: YamlFile, path: Path, clusters: Path, missing: list[Missing] | None) -> dict:
     """Return the cluster file that the campaign names, with `gpus_per_node: detect` replaced by the count."""
-    path = clusters / f"{name}.yaml"
-    if not path.exists():
-        known = sorted(p.stem for p in clusters.glob("*.yaml"))
+    given, name = campaign.data["cluster"], path.stem
+    if not os.path.exists(path):  # not Path.exists, which raises an error for a long name
+        beside = (p.name for p in campaign.path.parent.glob("*.y*ml") if p.name == given)
+        known = [*(f"./{name}" for name in beside), *sorted(p.stem for p in clusters.glob("*.yaml"))]
         raise UserError(
-            f"{campaign.at(('cluster',))}: cluster = '{name}', but there is no {path}.{nearest(name, known)}"
+            f"{campaign.at(('cluster',))}: cluster = '{given}', but there is no {path}.{nearest(given, known)}"
             f" Create that file, or choose from: {', '.join(known)}."
         )
     file = read_yaml(path)
@@ -328,12 +340,11 @@ def _parameter_errors(file: YamlFile) -> list[FileError]:
     ]
 
 
-def _shape_errors(file: YamlFile, data: dict, used: list[dict], clusters: Path) -> list[FileError]:
+def _shape_errors(file: YamlFile, data: dict, used: list[dict], cluster_file: Path) -> list[FileError]:
     """Return an error for each shape that the cluster lacks. GPUs are counted only if the campaign uses them."""
     limits = {"nodes": "num_nodes"}
     if data.get("device") == "cuda" and all(cluster["gpus_per_node"] > 0 for cluster in used):
         limits["gpus_per_node"] = "gpus_per_node"
-    cluster_file = clusters / f"{used[0]['name']}.yaml"
     rules = {
         key: {
             "items": {"maximum": max(cluster[limit] for cluster in used), "description": f"{limit} of {cluster_file}"}

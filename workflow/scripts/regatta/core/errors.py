@@ -6,6 +6,7 @@ import difflib
 import errno
 import gc
 import io
+import logging
 import os
 import signal
 import sys
@@ -112,6 +113,15 @@ def drop_lost_output() -> None:
     """Keep this process running if its output is no longer read or the disk is full."""
     _prepare_streams()
     sys.stdout, sys.stderr = Output(sys.stdout), Output(sys.stderr)
+
+
+def keep_running_unread() -> None:
+    """Keep this process running if its output is no longer read, also that of Snakemake's log, which has begun."""
+    before = (sys.stdout, sys.stderr)
+    drop_lost_output()
+    for handler in logging.getLogger("snakemake.logging").handlers:
+        if getattr(handler, "stream", None) in before:
+            handler.setStream(Output(handler.stream))
 
 
 def _flush_stdout() -> None:

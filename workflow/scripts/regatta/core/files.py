@@ -7,6 +7,7 @@ import hashlib
 import os
 import re
 import socket
+import struct
 import sys
 from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
@@ -55,6 +56,44 @@ def hold(path: Path, taken: str) -> TextIO:
         error.filename = str(path)
         raise
     return file
+
+
+# A name in Linux's abstract namespace of sockets: no file that one user could not open, or a clean-up could remove.
+MACHINE = "\0regatta-measures"  # bench/run_batches.py has the same
+
+
+def hold_machine() -> socket.socket:
+    """Lock this machine for all users, and return what holds the lock until it is closed or the process ends.
+
+    Raises Taken. With the variable REGATTA_MACHINE_LOCK, only those with the same value wait for each other (tests).
+    """
+    held = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        held.bind(_machine_name())
+        held.listen(1)
+    except OSError as error:
+        held.close()
+        if error.errno != errno.EADDRINUSE:
+            raise
+        raise Taken("") from None
+    return held
+
+
+def holder_of_machine() -> tuple[int, int] | None:
+    """Return the process and the user that hold this machine, or None if unknown."""
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as asking:
+            asking.setblocking(False)
+            asking.connect(_machine_name())
+            found = asking.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+        pid, user, _ = struct.unpack("3i", found)
+        return pid, user
+    except OSError:
+        return None
+
+
+def _machine_name() -> str:
+    return (MACHINE + os.environ.get("REGATTA_MACHINE_LOCK", ""))[:100]
 
 
 def is_held(path: Path) -> bool | None:

@@ -27,8 +27,8 @@ TYPE_NAMES = {
 MOST_LISTED = 20  # known values in a message
 LIMITS = {"minimum": "at least", "exclusiveMinimum": "more than", "maximum": "at most", "exclusiveMaximum": "less than"}
 EMPTY = {"minItems": " Give at least one value, or remove the key.", "minProperties": " Give at least one entry."}
-# PyTorch has CUDA's names for AMD GPUs, and NCCL's for RCCL (docs.pytorch.org, notes/hip).
-NAMES_OF_TORCH = {**dict.fromkeys(("rocm", "hip", "amd", "gpu"), "cuda"), "rccl": "nccl"}
+# PyTorch uses the name cuda for AMD GPUs, and nccl for RCCL (docs.pytorch.org, notes/hip).
+PYTORCH_NAMES = {**dict.fromkeys(("rocm", "hip", "amd", "gpu"), "cuda"), "rccl": "nccl"}
 LENGTHS = {"minLength": "at least", "maxLength": "at most"}
 
 Where = tuple[str | int, ...]  # ("benchmarks", 0, "parameters", "model", 1)
@@ -154,8 +154,8 @@ def _explanation(rule: str, value: object, error: jsonschema.ValidationError) ->
         listed = ", ".join("null" if word is None else str(word) for word in known)
         listed = listed if len(known) <= MOST_LISTED else f"{len(known)} names, see config/README.md"
         hint = " Remove the quotes." if value in map(str, known) else nearest(value, known)
-        if (name := _name_of_torch(value, known)) != value:
-            hint = f" Write '{name}', PyTorch's name for AMD's too."
+        if (name := _pytorch_name(value, known)) != value:
+            hint = f" Write '{name}': PyTorch uses this name for AMD GPUs too."
         return f"is unknown.{hint} Choose from: {listed}", ""
     if rule in EMPTY:
         return f"is empty{about}", EMPTY[rule]
@@ -180,15 +180,15 @@ def _as_list(value: object) -> str:
     return yaml.safe_dump(value.split(), default_flow_style=True, width=math.inf, allow_unicode=True).strip()
 
 
-def _name_of_torch(value: object, known: Iterable[object]) -> object:
-    """Return PyTorch's name, if it is one of the known values, instead of a name of ROCm."""
-    name = NAMES_OF_TORCH.get(value.lower(), value) if isinstance(value, str) else value
+def _pytorch_name(value: object, known: Iterable[object]) -> object:
+    """Return PyTorch's name for a ROCm name if it is one of the known values, else the value."""
+    name = PYTORCH_NAMES.get(value.lower(), value) if isinstance(value, str) else value
     return name if name in known else value
 
 
 def _type_hint(wanted: str | list[str], value: object, is_described: bool, items: dict) -> str:
     if wanted == "array" and not isinstance(value, dict | None):
-        return f" Write {_as_list(_name_of_torch(value, items.get('enum', ())))}."
+        return f" Write {_as_list(_pytorch_name(value, items.get('enum', ())))}."
     if wanted in ("number", "integer") and isinstance(value, str):
         with contextlib.suppress(InvalidOperation):
             if (number := Decimal(value)).is_finite():  # without an exponent: YAML reads 1e-05 as a string

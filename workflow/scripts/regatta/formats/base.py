@@ -68,7 +68,7 @@ class Reading:
     statistic: str | None = None
 
     @property
-    def is_times_alone(self) -> bool:
+    def has_only_times(self) -> bool:
         others = self.samples_ns, self.slowest_ns, self.num_iterations, self.num_warmup, self.failure, self.crash
         return all(value is None for value in others)
 

@@ -278,7 +278,7 @@ def _launch_files(
         place |= {"nodes": nodes, "gpus_per_node": gpus, "order": [cell for cell, _, _ in cells]}
         header = header_line(item, len(groups), place, cells[0][2], time_utc)
         records = [imported_record(*cell, repeat, time_utc, item.is_incomplete) for cell in cells]
-        counted = (record for (*_, reading), record in zip(cells, records, strict=True) if not reading.is_times_alone)
+        counted = (record for (*_, reading), record in zip(cells, records, strict=True) if not reading.has_only_times)
         for line in (header, *counted):  # times and parameters were checked when they were read
             if problem := problem_of(line):  # such as a count beyond 64 bits
                 where = place_of(item.path, (line.get("imported") or {}).get("line"))
@@ -363,9 +363,9 @@ def _write_launches(folder: Path, launches: dict[str, list[dict]]) -> None:
 
 
 def _move_into(folder: Path) -> None:
-    """Move the files of a complete staging folder: launches, last the campaign, so that one always exists.
+    """Move the files of a complete staging folder: launches first, the campaign last, so that one always exists.
 
-    Tables of an earlier report lack the new files, and are removed.
+    Tables of an earlier report lack the new launches, so they are removed.
     """
     complete = folder / COMPLETE
     for path in (folder / "measurements.csv", *folder.glob("tables/*.csv")):

@@ -140,7 +140,7 @@ def _simple_reading(row: dict[str, str], name: str, line: int) -> Reading:
         if not row.get(column):
             raise refusal(name, line, f"no {column}", f"{column} in each row of {benchmark}")
     if row["device"] not in DEVICES:
-        raise refusal(name, line, f"device {quoted(row['device'])}", "cpu or cuda (also of AMD GPUs)")
+        raise refusal(name, line, f"device {quoted(row['device'])}", "cpu or cuda (also for AMD GPUs)")
     columns = (*NEEDED, *OF_BENCHMARK[benchmark], *OPTIONAL[benchmark])
     values = {column: _value(row.get(column), column, name, line, least=1) for column in columns}
     given = {column: value for column, value in values.items() if column not in NEEDED and value is not None}

@@ -12,10 +12,10 @@ import subprocess
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
-from typing import TextIO
 
 import psutil
 
@@ -156,11 +156,15 @@ class Queue(ABC):
     end_foreign = ""  # command that ends foreign steps
 
     @abstractmethod
-    def lock(self, job: JobId, folder: Path) -> TextIO:
+    def lock(self, job: JobId, folder: Path) -> AbstractContextManager:
         """Lock the place of measurement, for one measurement at a time. Raises Taken."""
 
+    def holder(self) -> str:
+        """Return who holds the lock, such as ` by alice (process 123)`; empty if unknown."""
+        return ""
+
     def use_cluster(self, cluster: dict) -> None:
-        """Have the scheduler's commands query the cluster that a cluster file names."""
+        """Make the scheduler's commands use the cluster that a cluster file names."""
         return
 
     def find_job(self, cluster: dict) -> JobId:
@@ -176,7 +180,7 @@ class Queue(ABC):
         return None
 
     def state_after_signal(self, job: JobId, cluster: dict) -> str | None:
-        """Return the job's state when this process got a signal, which may announce a time limit."""
+        """Return the job's state after a signal to this process, which may precede the time limit."""
         return self.state(job)
 
     def foreign_steps(self, job: JobId) -> list[str] | None:
@@ -211,12 +215,27 @@ class Jobs:
     """What a job requests."""
 
     submit_command = ""  # that takes the options
+    # Resources of Snakemake: for keys of a cluster file; and patterns of those that follow from keys, with these.
+    resource_keys: Mapping[str, str] = MappingProxyType({})
+    refused_resources: Mapping[str, str] = MappingProxyType({})
+    resource_names: tuple[str, ...] = ()  # of `resources`
 
     def options(
-        self, geometry: Geometry, planned_minutes: float, avoid: Sequence[Iterable[str]] = (), attempt: int = 1
+        self,
+        geometry: Geometry,
+        planned_minutes: float,
+        avoid: Sequence[Iterable[str]] = (),
+        attempt: int = 1,
+        runtime_minutes: int | None = None,
     ) -> list[str]:
-        """Return the options for one attempt at a job. avoid: groups of nodes, the most important first."""
+        """Return the options for one attempt. avoid: groups of nodes, the most important first.
+
+        runtime_minutes: the time limit, if the command line has one."""
         return []
+
+    def resources(self, geometry: Geometry, options: list[str]) -> dict[str, object]:
+        """Return a job's options as resources of other executors of Snakemake."""
+        return {}
 
     def walltime_minutes(self, cluster: dict, planned_minutes: float, attempt: int) -> int:
         """Return a job's time limit."""

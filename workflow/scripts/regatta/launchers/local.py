@@ -1,13 +1,14 @@
 """No scheduler: start_ranks.py starts the ranks on this machine, one measurement at a time."""
 
 import contextlib
+import pwd
 import re
 import signal
 import sys
 
 import psutil
 
-from regatta.core.files import SCRIPTS, hold
+from regatta.core.files import SCRIPTS, hold, hold_machine, holder_of_machine
 from regatta.launchers.base import Checks, Launcher, LogReading, Queue, Ranks, descendants, label_option
 
 START_RANKS = SCRIPTS / "bench" / "start_ranks.py"
@@ -46,7 +47,14 @@ class LocalRanks(Ranks):
 
 class LocalQueue(Queue):
     def lock(self, job, folder):
-        return hold(folder / ".machine.lock", "")
+        """Lock this machine, for all users and results folders; where that is not possible, the results folder."""
+        return hold_machine() if sys.platform == "linux" else hold(folder / ".machine.lock", "")
+
+    def holder(self):
+        pid, user = holder_of_machine() or (0, None)
+        with contextlib.suppress(KeyError):
+            user = pwd.getpwuid(user).pw_name
+        return f" by {user} (process {pid})" if pid else ""
 
 
 class LocalChecks(Checks):

@@ -168,7 +168,7 @@ class SlurmRanks(Ranks):
     ) -> list[str]:
         """Return srun with one task per rank. All options are explicit: ranks do not inherit SLURM_*."""
         line = _srun(geometry, geometry.num_local_ranks)
-        if resources.requests_gpus(geometry):  # otherwise, a step has the resources of the job
+        if resources.requests_gpus(geometry):  # otherwise, a step inherits the job's resources
             line += resources.gpu_options(geometry)
         line += [*nodes_of_step(geometry), f"--job-name={STEP_NAME}", "--kill-on-bad-exit=1"]
         line += [f"--wait={SECONDS_AFTER_FIRST_EXIT}", "--export=ALL"]

@@ -1,18 +1,18 @@
-"""Errors of sbatch: which ones pass, and which ones a user must correct.
+"""Classify errors of sbatch: which are temporary, and which a user must fix.
 
-The texts are those of Slurm 20 to 26 (slurm_errno.c), of strerror(3), of munge, and of submit plugins of sites, which
-add lines of their own. The last line of sbatch decides, unless it says nothing about the cause.
+The texts are those of Slurm 20 to 26 (slurm_errno.c), strerror(3), munge, and sites' job submit plugins, which print
+additional lines. The last line of sbatch decides, unless it does not state the cause.
 """
 
 import re
 from typing import Literal
 
-ErrorKind = Literal["permanent", "temporary", "limit"]  # limit: on the number of jobs, which ends of jobs remove
+ErrorKind = Literal["permanent", "temporary", "limit"]  # limit: on the number of jobs, until some of them end
 
 NO_ID = "sbatch printed no job id"  # but may have submitted the job
 LAST_LINE = re.compile(r"\b(?:submission|submit\S*|allocation|allocate) (?:failed|failure): *(.+)", re.IGNORECASE)
 TEMPORARY = re.compile(
-    # the controller: its network, its names, its load
+    # the controller: network, name resolution, load
     r"Unable to contact slurm|Zero Bytes were|Unexpected message received|Message (?:send|receive) failure|"
     r"Communication \w+ failure|Insane message length|Header lengths are longer|missing socket|"
     r"(?:in|out)going file descriptor|(?:Read|Write) would block|timed[ -]?out|no answer within|"
@@ -24,7 +24,7 @@ TEMPORARY = re.compile(
     r"SRV lookup failed|failed to fetch config|establish (?:a )?(?:configuration|control)|"
     r"Can't find (?:an )?address|can't be reached now|I/O error writing script|Unable to create job record|"
     r"job queue full|MaxJobCount|Rate limit|backup controller|standby mode|ended by signal|"
-    # authentication: munged restarts, clocks differ for a moment
+    # authentication: munged restarts, brief clock skew
     r"authentication error|Invalid authentication credential|credential (?:expired|replayed)|Cannot unpack credential|"
     r"(?:Expired|Replayed|Rewound) credential|Token Generation failed|Error generating job credential|"
     r"Munge (?:en|de)code failed|Unable to authenticate|"
@@ -37,8 +37,8 @@ TEMPORARY = re.compile(
     r"down, drained or reserved|attempts deferred|Waiting for burst buffer|still running|powered up nodes|"
     r"temporarily (?:unable|un\w+|disabled|closed|suspended|down|limited)|"
     r"(?<![/'\"])maintenance(?![/'\"])|"  # no name, and no address of a page
-    r"(?:try|retry|submit|resubmit)(?: again)?(?: in a while| later| in a few| in \d| momentarily| shortly)|"
-    r"please (?:re)?try again\.?$",
+    r"(?:try|retry|submit|resubmit)(?: again)?(?: in (?:a|\d+)\b| later| momentarily| shortly)|"
+    r"too many requests|please (?:re)?try again\.?$",
     re.IGNORECASE | re.MULTILINE,
 )
 NUM_OF_OTHERS = (
@@ -52,23 +52,25 @@ JOB_LIMIT = re.compile(
     r"(?:only|limit of|than|have|most) (?:one|two|\d+) (?:\w+ ){0,2}jobs?\b)",
     re.IGNORECASE | re.MULTILINE,
 )
-POLICY = "violates accounting/QOS policy"  # the last line for limits of every kind
-OTHER_LIMIT = re.compile(  # of the request, which stays too large, or of a budget
+POLICY = "violates accounting/QOS policy"  # the last line for all kinds of limits
+OTHER_LIMIT = re.compile(  # on the size of a request or on a budget: waiting does not help
     r"\b(?:QOS|Assoc|Part)\w*(?:Max|Min|Grp|Not|Invalid)\w+|\bMax\w+PerAccount|number of (?!jobs)\w+s\b|"
     r"exceed|exhaust|budget|balance|insufficient|expired|invalid|"
     r"not (?:allowed|permitted|authori[sz]ed|enough)|too (?:long|large|big)|wall ?(?:time|clock)|time ?limit",
     re.IGNORECASE,
 )
-# Last lines of submit plugins, which explain the cause in the lines before.
-OF_PLUGIN = re.compile(r"Unspecified error|Access/permission denied|presently disabled|Generic error", re.IGNORECASE)
-# Errors of the command line contain values of the user.
+# Last lines without a cause: when a submit plugin rejects a job, the lines before state it; or the number was lost.
+OF_PLUGIN = re.compile(
+    r"Unspecified error|Access/permission denied|presently disabled|Generic error|No error", re.IGNORECASE
+)
+# Command-line errors contain the user's values, which may match other patterns.
 COMMAND_LINE = re.compile(
     r"^(?:sbatch: )?(?:error: |fatal: )?(?:invalid|unrecognized|unknown|no cluster|bad)\b", re.I | re.M
 )
 
 
 def kind_of_error(message: str) -> ErrorKind:
-    """Return whether sbatch may accept the same job later, by what it printed."""
+    """Return whether sbatch may accept the same job later, judging by its output."""
     if message.startswith(NO_ID):
         return "temporary"
     last = ([*LAST_LINE.finditer(message)] or [None])[-1]

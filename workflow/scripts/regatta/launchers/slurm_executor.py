@@ -1,6 +1,7 @@
 """Snakemake's executor for Slurm: one job per batch or preflight, submitted by sbatch, watched by squeue.
 
-It has only the public interface of snakemake_interface_executor_plugins. The Slurm profile registers this module.
+It has only the public interface of snakemake_interface_executor_plugins. Snakemake finds it by the package in
+workflow/plugins.
 """
 
 import itertools
@@ -14,7 +15,6 @@ from pathlib import Path
 from snakemake_interface_executor_plugins.executors.base import SubmittedJobInfo
 from snakemake_interface_executor_plugins.executors.remote import RemoteExecutor
 from snakemake_interface_executor_plugins.jobs import JobExecutorInterface
-from snakemake_interface_executor_plugins.settings import CommonSettings
 
 from regatta.core.text import one_line
 from regatta.launchers import slurm_queue as queue
@@ -22,35 +22,27 @@ from regatta.launchers.slurm_errors import NO_ID, kind_of_error
 from regatta.model.launches import JobEvent
 from regatta.store.jobs import NO_SPACE_LEFT, is_full, jobs_of_batch
 
-common_settings = CommonSettings(
-    non_local_exec=True,
-    implies_no_shared_fs=False,
-    job_deploy_sources=False,
-    pass_envvar_declarations_to_cmd=False,  # sbatch --export=ALL passes them
-    auto_deploy_default_storage_provider=False,
-)
 # Slurm's --signal=B:TERM reaches only the shell, which passes it on to its process group: Snakemake and the supervisor,
-# but not srun. The shell must not die of it: Slurm would then kill the supervisor.
+# but not srun. The shell must survive it: otherwise, Slurm would kill the supervisor.
 SCRIPT = """#!/bin/sh
-trap 'trap "" TERM; kill -s TERM 0' TERM
+trap 'trap "" TERM; kill -s TERM 0; is_stopped=1' TERM
 {command} &
-while kill -s 0 $! 2>/dev/null; do
-    wait $!
-    status=$?
-done
+wait $!
+status=$?
+[ -z "$is_stopped" ] || {{ wait $!; status=$?; }}  # the signal interrupted the first
 exit $status
 """
-COMMENT = re.compile("--com[a-z]*=")  # an option of the user, also abbreviated; if empty, jobs have no comment
+COMMENT = re.compile("--com[a-z]*=")  # an option of the user, possibly abbreviated; if empty, jobs have no comment
 # The last line that sbatch prints with --parsable, or without it, as wrappers of sites may do.
 SUBMITTED = re.compile(r"^(?:Submitted batch job )?(\d+)(?:;.*| on cluster .*)?$", re.MULTILINE)
-MAX_PREEMPTIONS = 5  # of a batch in a row without a new record, that are no failed attempts
+MAX_PREEMPTIONS = 5  # of a batch, in a row and without a new record; further ones are failed attempts
 FORGOTTEN = ("no such job", "")  # state and reason of a job that Slurm does not list
 LOGS = Path(".snakemake/slurm_logs")
 SUBMIT_SECONDS = (10.0, 120.0)  # first and longest delay after a rejected submission; it doubles each time
 STOP_SECONDS = 0.2
 CLOCK_SECONDS = 5.0
 MAX_CAUSE = 300
-REFUSED_HOURS = 2  # for at most so long, temporary errors of sbatch in a row are not final
+RETRY_HOURS = 2  # how long submission is retried while sbatch fails with temporary errors
 # Reasons for which a job waits until its request is changed (squeue(1), JOB REASON CODES).
 CANNOT_START = re.compile(
     "PartitionNodeLimit|PartitionTimeLimit|PartitionConfig|BadConstraints|InvalidAccount|InvalidQOS|AccountNotAllowed|"
@@ -67,10 +59,11 @@ class Executor(RemoteExecutor):
     def __post_init__(self) -> None:
         self.live: dict[str, SubmittedJobInfo] = {}
         self.submitted_s: dict[str, float] = {}
-        self.num_refused, self.first_refused_s, self.retry_s = 0, 0.0, 0.0  # in a row; time of the first; of the next
+        # Rejections in a row; time of the first one; time of the next try.
+        self.num_refused, self.first_refused_s, self.retry_s = 0, 0.0, 0.0
         self.refused: dict[str, JobExecutorInterface] = {}  # by batch: sbatch failed, but may have submitted the job
-        self.errors: set[str] = set()  # of sbatch, in a row
-        self.preemptions: dict[str, int] = {}  # of a batch, in a row, without a new record
+        self.errors: set[str] = set()  # of sbatch, since the last submission
+        self.preemptions: dict[str, int] = {}  # by batch: in a row, without a new record
         self.has_new_jobs, self.is_closing, self.is_answering = False, False, True
         self.logged: set[tuple[str, str]] = set()
 
@@ -114,7 +107,7 @@ class Executor(RemoteExecutor):
         if name_of(job) in self.refused:
             found = self._in_queue(job)
             if found is None:
-                return self._is_refused_for_now(job_info, "Unable to contact slurm controller: no answer of squeue")
+                return self._is_refused_for_now(job_info, "Unable to contact slurm controller: squeue does not respond")
             if found:
                 self._note_submission(job_info, found[0], log)
                 return False
@@ -144,22 +137,22 @@ class Executor(RemoteExecutor):
         self.logger.info(f"{name}: Slurm job {external} (log: {str(log).replace('%j', external)})")
 
     def _in_queue(self, job: JobExecutorInterface) -> list[str] | None:
-        """Return the queued jobs of a batch of which sbatch has reported no id; None if squeue does not answer."""
+        """Return the queued jobs of a batch whose ids sbatch has not reported; None if squeue does not answer."""
         jobs, known = queue.live_jobs(job.wildcards.campaign, Path.cwd()), self.submitted_s
         return jobs and [found.id for found in jobs if found.batch == name_of(job) and found.id not in known]
 
     def _is_refused_for_now(self, job_info: SubmittedJobInfo, message: str) -> bool:
-        """Return whether a job that sbatch has not submitted still waits; report it otherwise."""
+        """Return whether a rejected job is submitted again later; otherwise, report its failure."""
         error = one_line(message.replace("sbatch: error: ", "").strip(), MAX_CAUSE).removesuffix(".")
         kind, now = kind_of_error(message), time.monotonic()
         if kind == "permanent":
             self.num_refused = 0
             self._fail(job_info, f"Slurm rejected the job: {error}. Not resubmitted.", is_final=True)
             return False
-        if self.num_refused == 0 or (kind == "limit" and self.live):  # the end of a job makes room
+        if self.num_refused == 0 or (kind == "limit" and self.live):  # jobs that end make room
             self.first_refused_s = now
-        if now >= self.first_refused_s + REFUSED_HOURS * 3600:
-            why = f"Slurm has rejected jobs for {REFUSED_HOURS} h, at last with: {error}"
+        if now >= self.first_refused_s + RETRY_HOURS * 3600:
+            why = f"Slurm has rejected jobs for {RETRY_HOURS} h; last error: {error}"
             self._fail(job_info, f"{why}. Not resubmitted: run the same command again later.", is_final=True)
             return False
         self.refused[name_of(job_info.job)] = job_info.job
@@ -170,7 +163,7 @@ class Executor(RemoteExecutor):
             remedy = " To limit the jobs in the queue, set max_jobs in the cluster file." if kind == "limit" else ""
             self.logger.warning(
                 f"Slurm rejects jobs for now: {error}. Regatta retries at least every {longest:g} s, for at most"
-                f" {REFUSED_HOURS} h.{remedy}"
+                f" {RETRY_HOURS} h.{remedy}"
             )
         self.num_refused = min(self.num_refused + 1, 10)
         return True
@@ -211,7 +204,7 @@ class Executor(RemoteExecutor):
         return True
 
     def _is_preempted(self, job_info: SubmittedJobInfo, state: str) -> bool:
-        """Return whether a job is submitted again because others preempted it. That is no attempt of Snakemake's."""
+        """Return whether a preempted job is resubmitted, without counting as one of Snakemake's attempts."""
         job, external, results = job_info.job, job_info.external_jobid, self._results(job_info.job)
         name, note = name_of(job), self._note(job, external)
         if (state != "PREEMPTED" and not (note and note.cause.endswith(": PREEMPTED"))) or is_full(results):
@@ -219,15 +212,15 @@ class Executor(RemoteExecutor):
         num = self.preemptions[name] = 0 if note and note.num_records else self.preemptions.get(name, 0) + 1
         if num > MAX_PREEMPTIONS:
             return False
-        without = f" ({num} of {MAX_PREEMPTIONS} times without a new record)" if num else ""
-        self.logger.info(f"{name}: Slurm preempted job {external}. The job is submitted again{without}.")
+        without = f" ({num} of at most {MAX_PREEMPTIONS} times without a new record)" if num else ""
+        self.logger.info(f"{name}: Slurm preempted job {external}. The job is resubmitted{without}.")
         return True
 
     def _results(self, job: JobExecutorInterface) -> Path:
         return Path("results") / job.wildcards.campaign
 
     def _note(self, job: JobExecutorInterface, external: str) -> JobEvent | None:
-        """Return how a job ended, if it has noted that."""
+        """Return how a job ended, if it recorded that."""
         name = name_of(job)
         folder = self._results(job) / ("preflight" if name.startswith("preflight") else "batches") / name
         return next((event for event in jobs_of_batch(folder)[::-1] if event.job == external), None)

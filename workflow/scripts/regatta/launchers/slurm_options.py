@@ -1,4 +1,4 @@
-"""Options of sbatch and srun in the files of a site: which ones a user may add, and which Regatta sets."""
+"""Check options of sbatch and srun in cluster and campaign files: which a user may add, and which Regatta sets."""
 
 import os
 import re
@@ -62,7 +62,8 @@ KEYS_OF_OPTIONS = {
     for key, options in {
         "`shapes` of the campaign": "-N --nodes -n --ntasks --ntasks-per-node",
         "`cpus_per_rank`": "-c --cpus-per-task",
-        "`gpu_request`": "-G --gpus --gpus-per-node --gres --ntasks-per-gpu --cpus-per-gpu",
+        "`gpu_request`": "-G --gpus --gpus-per-node --ntasks-per-gpu --cpus-per-gpu",
+        "`gres`": "--gres",
         "`memory_mb_per_node`": "--mem --mem-per-cpu",
         "`max_walltime_minutes`": "-t --time",
         "`env`": "--export",
@@ -127,7 +128,7 @@ def script_option(option: str) -> tuple[str, str]:
 
 
 def cluster_problems(cluster: dict) -> list[Problem]:
-    """Return the problems of the file's keys, and those of each node type that they do not have."""
+    """Return the problems of the file's top-level keys, and those that only a node type has."""
     found, kinds = _problems(cluster), cluster["node_types"]
     if any("gpu_request" in kind for kind in kinds.values()):
         found = [problem for problem in found if problem.key != ("gpu_type",)]
@@ -140,7 +141,7 @@ def cluster_problems(cluster: dict) -> list[Problem]:
 
 
 def _problems(cluster: dict) -> list[Problem]:
-    by_regatta = [option for option in SBATCH_BY_REGATTA if option != "--gres"]  # merged into one
+    by_regatta = [option for option in SBATCH_BY_REGATTA if option != "--gres"]  # all are merged into one
     found = option_problems("sbatch", cluster["sbatch"], _by_regatta(by_regatta, cluster), SBATCH_REFUSED)
     found += resources.gres_problems(cluster)
     if cluster["exclude_nodes"]:

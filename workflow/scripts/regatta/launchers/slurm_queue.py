@@ -62,7 +62,7 @@ WAIT_SECONDS = 5.0
 OPTIONS_OF_COMMANDS = ("SQUEUE_", "SINFO_", "SCANCEL_", "SCONTROL_", "SACCT_")
 OF_SITE = ("SLURM_CONF", "SLURM_CLUSTERS", "SLURM_JWT")  # not of a job
 OF_CLUSTER: dict[str, str] = {}  # variables of Slurm's commands for the cluster that a cluster file names
-CLUSTER_HEADING = re.compile(r"^CLUSTER: .*\n?", re.MULTILINE)  # of some versions, if they have SLURM_CLUSTERS
+CLUSTER_HEADING = re.compile(r"^CLUSTER: .*\n?", re.MULTILINE)  # printed by some versions if SLURM_CLUSTERS is set
 MAX_JOBS_NAMED = 10
 LIVE = ("PENDING", "CONFIGURING", "RUNNING", "COMPLETING", "SUSPENDED", "REQUEUED", "REQUEUE_HOLD", "STOPPED")
 
@@ -82,7 +82,7 @@ def job_id() -> str | None:
 
 
 def use_cluster(cluster: dict) -> None:
-    """Have Slurm's commands query the cluster that `clusters` of a cluster file names, instead of this machine's."""
+    """Make Slurm's commands use the cluster that `clusters` in a cluster file names, instead of this machine's."""
     OF_CLUSTER.clear()
     if cluster.get("clusters"):
         OF_CLUSTER["SLURM_CLUSTERS"] = cluster["clusters"]
@@ -130,8 +130,8 @@ def meeting_point(meeting: Mapping[str, str] | None = None) -> dict[str, str]:
 def job_state(job: str) -> str | None:
     """Return a job's state, such as RUNNING, or why it ends: NODE_FAIL, TIMEOUT, CANCELLED, PREEMPTED; None if unknown.
 
-    A job that is ending is COMPLETING, and only the JSON form contains the final state. During a grace period,
-    a preempted job is RUNNING for Slurm.
+    A job that is ending is COMPLETING, and only the JSON form contains the final state. During its grace
+    period, Slurm reports a preempted job as RUNNING.
     """
     states = _states_in_json(ask(["scontrol", "--json", "show", "job", job], STATE_SECONDS))
     if not states:
@@ -198,7 +198,7 @@ def running_steps(job: str, hosts: Collection[str] = ()) -> list[str] | None:
 def live_jobs(campaign: str, folder: Path) -> list[Job] | None:
     """Return the jobs of a campaign in the queue, also those of an earlier Snakemake; None if squeue does not answer.
 
-    They are recognized by the executor's comment (or name, if the comment is the user's), and by the folder in which
+    They are recognized by the executor's comment (or by name, if the user sets a comment), and by the folder in which
     they were submitted.
     """
     jobs = _jobs_of_user(campaign, folder)
@@ -284,7 +284,7 @@ def submit(line: list[str], script: str) -> subprocess.CompletedProcess:
     """Run sbatch with a script. Within an allocation, the new job must not take over the variables of this one."""
     kept = {name: value for name, value in environment().items() if name in OF_SITE or not name.startswith("SLURM_")}
     options = {"env": kept, "input": script, "timeout": SUBMIT_SECONDS, "encoding": "utf-8", "errors": "replace"}
-    try:  # in a session of its own: Ctrl-C must not end it when it may have submitted the job
+    try:  # in a separate session: Ctrl-C must not end it, since it may have submitted the job
         done = subprocess.run(line, capture_output=True, start_new_session=True, **options)
     except OSError as error:
         return subprocess.CompletedProcess(line, 1, "", f"{line[0]}: {error.strerror}")

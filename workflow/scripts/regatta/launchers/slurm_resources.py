@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from regatta.core.errors import Problem, nearest
+from regatta.launchers import slurm_plugin
 from regatta.launchers.base import Geometry, Jobs
 from regatta.launchers.slurm_queue import answer, expand, job_id, output
 
@@ -62,18 +63,25 @@ WALLTIME_EXTRA_MINUTES = 5
 
 class SlurmJobs(Jobs):
     submit_command = "sbatch"
+    resource_keys, refused_resources = slurm_plugin.OF_CLUSTER, slurm_plugin.REFUSED
+    resource_names, resources = slurm_plugin.NAMES, staticmethod(slurm_plugin.resources)
 
     def options(
-        self, geometry: Geometry, planned_minutes: float, avoid: Sequence[Iterable[str]] = (), attempt: int = 1
+        self,
+        geometry: Geometry,
+        planned_minutes: float,
+        avoid: Sequence[Iterable[str]] = (),
+        attempt: int = 1,
+        runtime_minutes: int | None = None,
     ) -> list[str]:
         """Return the options of sbatch for one attempt, so that srun can start gpus_per_node ranks on each node.
 
         A group of nodes is not avoided if the cluster has too few others.
         """
-        cluster, minutes = geometry.cluster, self.walltime_minutes(geometry.cluster, planned_minutes, attempt)
-        options = {
-            key: cluster.get(key) for key in ("clusters", "partition", "account", "qos", "constraint", "reservation")
-        } | {
+        cluster = geometry.cluster
+        minutes = runtime_minutes or self.walltime_minutes(cluster, planned_minutes, attempt)
+        keys = ("clusters", "partition", "account", "qos", "constraint", "reservation")
+        options = {key: cluster.get(key) for key in keys} | {
             "mem": cluster["memory_mb_per_node"],
             "time": minutes,
             "nodes": geometry.nodes,
@@ -115,15 +123,15 @@ class SlurmJobs(Jobs):
         return int(min([cluster["num_nodes"], *limits]))
 
 
-# The signal before the time limit, so that what was measured is written, and ranks end, within the limit.
+# The signal before the time limit leaves time to end the ranks and to write what was measured.
 
 SIGNAL = re.compile(r"--sig[a-z]*=(?:[A-Za-z]+:)?\w+(?:@(\d+))?")
 SIGNAL_SECONDS, SIGNAL_MIN_MINUTES = 60, 15
-EARLY_SECONDS = 60 + 15  # Slurm may send it so much earlier (sbatch(1)), and the query takes time
+EARLY_SECONDS = 60 + 15  # Slurm may send it up to 60 s early (sbatch(1)), and the query takes time
 
 
 def most_seconds_left(cluster: dict) -> int:
-    """Return how much of a job's time may be left when it gets its signal."""
+    """Return the most time that a job may have left when it gets its signal."""
     given = [found[1] for option in cluster.get("sbatch", ()) if (found := SIGNAL.match(option))]
     return int((given or [None])[-1] or SIGNAL_SECONDS) + EARLY_SECONDS
 
@@ -137,7 +145,7 @@ GPU_OPTIONS = ("-G", "--gpus", "--gpus-per-node", "--gres")
 
 
 def requests_gpus(geometry: Geometry) -> bool:
-    """Return whether Regatta requests GPUs; otherwise, options of the user may."""
+    """Return whether Regatta requests GPUs; otherwise, the user's options may."""
     return geometry.device == "cuda" and geometry.cluster["gpu_request"] != "none"
 
 
@@ -146,9 +154,9 @@ def gpu_options(geometry: Geometry) -> list[str]:
     cluster = geometry.cluster
     gpus = ":".join(filter(None, (cluster.get("gpu_type"), str(geometry.gpus_per_node))))
     is_gres = cluster["gpu_request"] == "gres"
-    of_user = [item for option in cluster.get("sbatch", ()) for item in gres_items(option)]
+    user_items = [item for option in cluster.get("sbatch", ()) for item in gres_items(option)]
     requested = requests_gpus(geometry)
-    items = [*([f"gpu:{gpus}"] if requested and is_gres else []), *cluster.get("gres", ()), *of_user]
+    items = [*([f"gpu:{gpus}"] if requested and is_gres else []), *cluster.get("gres", ()), *user_items]
     options = [f"--gpus-per-node={gpus}"] if requested and not is_gres else []
     return [*options, *([f"--gres={','.join(items)}"] if items else [])]
 
@@ -159,13 +167,13 @@ def gres_items(option: str) -> list[str]:
 
 
 def gres_problems(cluster: dict) -> list[Problem]:
-    """Return the GPUs that a cluster file requests twice, and a type of GPU that is never requested."""
+    """Return the problems of a cluster file that requests GPUs twice, or sets a GPU type that is never requested."""
     if cluster["gpu_request"] == "none":
-        text = "has no effect with gpu_request: none. Change gpu_request, or remove the type."
+        text = "has no effect with gpu_request: none. Change gpu_request, or remove gpu_type."
         return [Problem(("gpu_type",), text)] if cluster["gpu_type"] else []
     given = [(("sbatch", index), gres_items(option)) for index, option in enumerate(cluster["sbatch"])]
     given += [(("gres", index), [item]) for index, item in enumerate(cluster["gres"])]
-    text = "requests GPUs, as Regatta does. Set their type with gpu_type; or set gpu_request: none."
+    text = "requests GPUs, which Regatta already does. Remove it; gpu_type requests a type. Or set gpu_request: none."
     found = [Problem(key, text) for key, items in given if any(map(GPU_ITEM.match, items))]
     others = [index for index, option in enumerate(cluster["sbatch"]) if GPU_TRES.match(option)]
     return found + [Problem(("sbatch", index), text) for index in others]

@@ -196,7 +196,7 @@ def check_walltime(campaign: Campaign, todo: Iterable[MatrixCell], price: Price)
         needed[name] = max(minutes, needed.get(name, 0.0))
     problems = [
         f"{campaign.file.path}: a cell of {name} takes {minutes:.1f} min including the start of its launch, but"
-        f" max_walltime_minutes = {longest:g} in config/clusters/{campaign.cluster['name']}.yaml. Raise it, or lower"
+        f" max_walltime_minutes = {longest:g} in {campaign.cluster_file}. Raise it, or lower"
         f" {'sampling.max_seconds' if load_benchmark(name).is_sampled else 'cell_seconds'}."
         for name, minutes in needed.items()
         if minutes > longest

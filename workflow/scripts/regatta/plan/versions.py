@@ -1,4 +1,4 @@
-"""Versions that would mix: what the launches of a stack's cells ran, and what is installed for the remaining ones."""
+"""Note mixed versions: those that the launches of a stack ran, and those installed for the remaining ones."""
 
 import re
 from collections.abc import Sequence
@@ -11,8 +11,8 @@ from regatta.runtimes import runtime_of
 from regatta.store.history import History
 from regatta.store.launch_files import read_one_line
 
-NAMES = {"torch": "torch", "cuda": "CUDA", "nccl": "NCCL"}  # of a launch's environment
-# In torch/version.py. NCCL's is known to a running torch only.
+NAMES = {"torch": "torch", "cuda": "CUDA", "nccl": "NCCL"}  # keys of a launch's environment
+# In torch/version.py. Only a running torch knows NCCL's version.
 INSTALLED = {
     "torch": re.compile(r"^__version__\s*(?::.*)?=\s*'([^']+)'", re.MULTILINE),
     "cuda": re.compile(r"^cuda\s*(?::.*)?=\s*'([^']+)'", re.MULTILINE),
@@ -41,17 +41,17 @@ def notes_of_versions(
             found = {cell.id: {ran[launch][name] for launch in launches.get(cell.id, ())} - {None} for cell in cells}
             measured, now = set().union(*found.values()), installed.get(name)
             next_ones = {now} - {None}
-            mixed = {cell for cell, of in found.items() if of and len(of | (next_ones if todo[cell] else set())) > 1}
+            mixed = {cell for cell, old in found.items() if old and len(old | (next_ones if todo[cell] else set())) > 1}
             mixing |= mixed
             if mixed or (measured and next_ones - measured):
                 by_number = sorted(measured - {now}, key=lambda text: [*map(int, re.findall(r"\d+", text))])
                 shown = [*by_number, *([f"{now} (installed)"] if now else [])]
-                texts.append(f"{label} {' and '.join(shown)}")
+                texts.append(f"{label} {', '.join(shown[:-1])} and {shown[-1]}")
         if texts:
             what = f"{plural(len(mixing), 'cell mixes', 'cells mix')} versions"
-            what = what if mixing else "new cells have other versions than measured ones"
-            remedy = "To keep them apart, measure under a new `name`"
-            notes.append(f"stack {stack}: {what}: {', '.join(texts)}. {remedy}")
+            what = what if mixing else "new cells would use other versions than measured ones"
+            remedy = "To separate them, measure under a new `name`"
+            notes.append(f"stack {stack}: {what}: {'; '.join(texts)}. {remedy}")
     return notes
 
 
@@ -69,7 +69,7 @@ def _installed(cell: MatrixCell) -> dict[str, str]:
     python = stack["python"] or (None if runtime.has_image else runtime.default_python)
     if python is None or "PYTHONPATH" in stack["env"]:
         return {}
-    if "/" not in python and ("prologue" in stack or launcher_of(cell.cluster).submits):  # of the nodes' PATH
+    if "/" not in python and ("prologue" in stack or launcher_of(cell.cluster).submits):  # found on the nodes' PATH
         return {}
     path = runtime.host_python({**stack, "python": python})
     try:

@@ -1,8 +1,9 @@
-"""Commands that a report proposes, as they are pasted in Regatta's folder, and how long they take."""
+"""Commands that a report proposes, as they are pasted in the folder of the run, and how long they take."""
 
 import json
 import math
 import shlex
+import sys
 from collections import defaultdict
 from collections.abc import Iterable
 from pathlib import Path
@@ -12,28 +13,40 @@ import pandas as pd
 from regatta.campaign.program_entries import what_runs
 from regatta.campaign.sweep import rounds
 from regatta.core.benchmarks import load_benchmark
+from regatta.core.files import SCRIPTS
 from regatta.core.text import plural, span_text, utc_seconds
 from regatta.model.frozen import FrozenCampaign, FrozenCell
 from regatta.store.launch_files import read_json, write_json
 
-RUN_FILE = "run.json"  # in the results folder: campaign file and profile of the latest run
+RUN_FILE = "run.json"  # in the results folder: campaign file and profile of the latest run, and how else it was started
 DEFAULTS = {"CONFIG": "config/config.yaml", "PROFILE": "profiles/local"}
 Slots = Iterable[tuple[str, int]]
 
 
-def note_run(results: Path, config: Path, profile: str) -> None:
-    """Record the campaign file and profile of a run, unless the previous one had the same."""
-    run = {"config": str(config), "profile": profile}
+def note_run(results: Path, run: dict) -> None:
+    """Record how a campaign was run, unless the previous run was the same."""
     if read_json(results / RUN_FILE) != run:
         write_json(results / RUN_FILE, run)
 
 
-def run_variables(results: Path, campaign: FrozenCampaign) -> dict[str, str]:
-    """Return the variables of make with which a campaign was run, without defaults. Old stores know only the name."""
+def recorded_run(results: Path) -> dict:
+    """Return how the latest run was started; empty if unknown or damaged.
+
+    config, profile: campaign file and profile. start, retry: command lines, without make; absent in Regatta's folder.
+    """
     try:
         recorded = read_json(results / RUN_FILE)
+        found = {name.lower(): str(recorded[name.lower()]) for name in DEFAULTS}
+        return found | {name: list(map(str, recorded[name])) for name in ("start", "retry") if recorded.get("start")}
+    except (AttributeError, KeyError, TypeError):
+        return {}
+
+
+def run_variables(results: Path, campaign: FrozenCampaign) -> dict[str, str]:
+    """Return the variables of make with which a campaign was run, without defaults. Old stores know only the name."""
+    if recorded := recorded_run(results):
         found = {name: str(recorded[name.lower()]) for name in DEFAULTS}
-    except (KeyError, TypeError):  # unknown, or damaged
+    else:  # unknown, or damaged
         is_default = campaign.source == Path(DEFAULTS["CONFIG"]).name
         scheduler = campaign.cluster.get("scheduler", "none")
         found = {} if is_default else {"CONFIG": campaign.source}
@@ -43,6 +56,10 @@ def run_variables(results: Path, campaign: FrozenCampaign) -> dict[str, str]:
 
 def command_words(results: Path, campaign: FrozenCampaign) -> dict[str, str]:
     """Return the commands that the texts of findings name."""
+    if "start" in (recorded := recorded_run(results)):
+        try_read = [sys.executable, str(SCRIPTS / "try_output.py"), recorded["config"]]
+        lines = {"run": recorded["start"], "retry": recorded["retry"], "try_read": try_read}
+        return {name: shlex.join(line) for name, line in lines.items()}
     words = {name: _word(name, value) for name, value in run_variables(results, campaign).items()}
     run = " ".join(["make campaign", *words.values()])
     try_read = " ".join(["make try", *(words[name] for name in ("CONFIG",) if name in words)])

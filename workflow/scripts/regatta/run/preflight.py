@@ -163,7 +163,7 @@ class PreflightRun:
         except SystemExit as end:
             if self.allocation.job and isinstance(end.code, int) and end.code > 128:
                 state = self.allocation.state_after_signal(self.frozen.cluster)
-                cause = f"{signal_name(end.code - 128)}: {state}"
+                cause = signal_name(end.code - 128) + (f": {state}" if state not in (None, "RUNNING") else "")
                 with contextlib.suppress(OSError):
                     note_job(self.folder, "stopped", self.allocation.job, [], cause, 0)
             raise

@@ -46,6 +46,7 @@ NOTHING_OPEN = "all is "
 EXTEND = NOTHING_OPEN + "measured; to add cells, edit the campaign file, then `{run}`: only new cells are measured"
 INDEX = NOTHING_OPEN + "imported; to compare it with other campaigns: `make index`"
 WHERE = "run commands in Regatta's folder"
+ELSEWHERE = "run commands in the folder that contains results/"
 # Values of settings in next steps -> how those of several steps become one.
 COMBINED = {
     "exclude": lambda lists: ", ".join(sorted({node for nodes in lists for node in nodes.split(", ")}, key=natural)),
@@ -131,7 +132,9 @@ def summary(data: ReportData) -> list[Line]:
     lines |= {name: _with_warnings(data, lines[name]) for name in OF_WARNINGS if name in lines}
     last = [confidence(data, lines.pop("confidence"))] if "confidence" in lines else []
     steps = next_steps(data)
-    text = WHERE if re.search(r"`(make|\.venv/)", " ".join(steps[:MOST_STEPS])) else ""
+    shown = " ".join(steps[:MOST_STEPS])
+    is_elsewhere = f"`{data.commands['run']}" in shown  # than in Regatta's folder
+    text = WHERE if re.search(r"`(make|\.venv/)", shown) else ELSEWHERE if is_elsewhere else ""
     last += [Line("next", f"Next: {'; '.join(steps[:MOST_STEPS])}", text, values={"steps": steps})] if steps else []
     places = {name: place for place, name in enumerate(ORDER)}
     return sorted(lines.values(), key=lambda line: places.get(line.id, places["failed"] - 0.5)) + last
