@@ -122,6 +122,14 @@ def test_what_regatta_requests_itself_is_refused(folder, site, wording):
     wording(said)
 
 
+@pytest.mark.parametrize(
+    "site",
+    [{"account": 40123}, {"constraint": ["a100|v100"]}, {"gpu_type": 100}, {"qos": True}, {"clusters": ["a", "b"]}],
+)
+def test_what_yaml_reads_as_another_kind_is_put_in_quotes(folder, site, wording):
+    wording(message(folder, TEXT, SLURM | site))
+
+
 def test_a_node_type_without_gpus_needs_no_other_type_of_gpu(folder):
     site = {"gpu_type": "a100", "node_types": {"cpu": NONE | {"gpus_per_node": 0}}}
     assert load(folder, collectives(4096, stacks={"a": HOST}), SLURM | site).cluster["gpu_type"] == "a100"

@@ -384,6 +384,14 @@ def test_a_rejected_job_is_explained_by_the_words_of_sbatch_and_not_repeated(exe
     assert job.attempt > job.restart_times
 
 
+def test_a_rejected_request_of_gpus_names_the_keys_to_correct(executor, slurm, wording):
+    for text in ("Invalid generic resource (gres) specification", "Invalid qos specification"):
+        executor.run_job(a_job())
+        slurm.submissions.append(f"sbatch: error: Batch job submission failed: {text}")
+        check(executor)
+    wording([text for _, text in executor.ended])
+
+
 # The end of a run.
 
 

@@ -148,7 +148,7 @@ def _explanation(rule: str, value: object, error: jsonschema.ValidationError) ->
     about = f" ({meaning})" if (meaning := _description(error.schema)) else ""
     if rule == "type":
         wanted = " or ".join(TYPE_NAMES[t] for t in ([limit] if isinstance(limit, str) else limit))
-        return f"is not {wanted}{about}", _type_hint(limit, value, bool(about), error.schema.get("items", {}))
+        return f"is not {wanted}{about}", _type_hint(limit, value, error.schema)
     if rule in ("enum", "const"):
         known = limit if rule == "enum" else [limit]
         listed = ", ".join("null" if word is None else str(word) for word in known)
@@ -186,13 +186,16 @@ def _pytorch_name(value: object, known: Iterable[object]) -> object:
     return name if name in known else value
 
 
-def _type_hint(wanted: str | list[str], value: object, is_described: bool, items: dict) -> str:
+def _type_hint(wanted: str | list[str], value: object, schema: dict) -> str:
     if wanted == "array" and not isinstance(value, dict | None):
-        return f" Write {_as_list(_pytorch_name(value, items.get('enum', ())))}."
+        return f" Write {_as_list(_pytorch_name(value, schema.get('items', {}).get('enum', ())))}."
     if wanted in ("number", "integer") and isinstance(value, str):
         with contextlib.suppress(InvalidOperation):
             if (number := Decimal(value)).is_finite():  # without an exponent: YAML reads 1e-05 as a string
                 return f" YAML reads it as a string; write {number:f}, without quotes."
-    if "string" in wanted and not is_described and isinstance(value, int | float) and not isinstance(value, bool):
-        return f" Put it in quotes: '{show(value)}'."
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if "string" in wanted and (is_number or (isinstance(value, list) and all(isinstance(v, str) for v in value))):
+        text = show(value) if is_number else f"[{', '.join(value)}]"  # such as the constraint [a|b]
+        if re.search(schema.get("pattern", ""), text):
+            return f" Put it in quotes: {text!r}."
     return ""

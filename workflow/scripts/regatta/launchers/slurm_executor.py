@@ -36,6 +36,8 @@ COMMENT = re.compile("--com[a-z]*=")  # an option of the user, possibly abbrevia
 # The last line that sbatch prints with --parsable, or without it, as wrappers of sites may do.
 SUBMITTED = re.compile(r"^(?:Submitted batch job )?(\d+)(?:;.*| on cluster .*)?$", re.MULTILINE)
 MAX_PREEMPTIONS = 5  # of a batch, in a row and without a new record; further ones are failed attempts
+GRES_ERROR = re.compile(r"\(gres\)|\bGRES\b|Trackable RESource|\bTRES\b")
+GRES_REMEDY = " Correct gpu_request, gpu_type or gres in the cluster file: sinfo -o '%P %G' lists what nodes have."
 FORGOTTEN = ("no such job", "")  # state and reason of a job that Slurm does not list
 LOGS = Path(".snakemake/slurm_logs")
 SUBMIT_SECONDS = (10.0, 120.0)  # first and longest delay after a rejected submission; it doubles each time
@@ -121,8 +123,8 @@ class Executor(RemoteExecutor):
         done = queue.submit(line, SCRIPT.format(command=self.format_job_exec(job)))
         found = SUBMITTED.findall(done.stdout) if done.returncode == 0 else []
         if not found:
-            why = f"{NO_ID}: " if done.returncode == 0 else ""
-            return self._is_refused_for_now(job_info, why + (done.stderr or done.stdout))
+            texts = [NO_ID if done.returncode == 0 else "", done.stderr or done.stdout]
+            return self._is_refused_for_now(job_info, ": ".join(filter(None, texts)))
         self._note_submission(job_info, found[-1], log)
         if self.is_closing:  # since its sbatch began
             queue.ask(["scancel", found[-1]])
@@ -147,7 +149,8 @@ class Executor(RemoteExecutor):
         kind, now = kind_of_error(message), time.monotonic()
         if kind == "permanent":
             self.num_refused = 0
-            self._fail(job_info, f"Slurm rejected the job: {error}. Not resubmitted.", is_final=True)
+            text = f"Slurm rejected the job: {error}. Not resubmitted.{GRES_REMEDY if GRES_ERROR.search(error) else ''}"
+            self._fail(job_info, text, is_final=True)
             return False
         if self.num_refused == 0 or (kind == "limit" and self.live):  # jobs that end make room
             self.first_refused_s = now
