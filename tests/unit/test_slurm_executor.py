@@ -392,6 +392,21 @@ def test_a_rejected_request_of_gpus_names_the_keys_to_correct(executor, slurm, w
     wording([text for _, text in executor.ended])
 
 
+def test_the_cause_is_found_below_the_banner_of_a_site(executor, slurm, wording):
+    """Sites print rules, colors and long texts before the line that says why."""
+    banner = "".join(f"sbatch: error: --> Verifying {name}...OK\n" for name in ["queue", "account", "quota"] * 20)
+    text = f"sbatch: error: ------\n{banner}sbatch: error: \x1b[1;31mNo project is named\x1b[0m\n" + POLICY.format(
+        "QOSMinGRES"
+    )
+    executor.run_job(a_job())
+    slurm.submissions.append(text)
+    check(executor)
+    said = executor.ended[0][1]
+    wording(said)
+    assert len(said) < 400
+    assert said.isprintable()
+
+
 # The end of a run.
 
 

@@ -44,6 +44,7 @@ SUBMIT_SECONDS = (10.0, 120.0)  # first and longest delay after a rejected submi
 STOP_SECONDS = 0.2
 CLOCK_SECONDS = 5.0
 MAX_CAUSE = 300
+COLOR = re.compile(r"\x1b\[[\d;]*m")
 RETRY_HOURS = 2  # how long submission is retried while sbatch fails with temporary errors
 # Reasons for which a job waits until its request is changed (squeue(1), JOB REASON CODES).
 CANNOT_START = re.compile(
@@ -145,7 +146,9 @@ class Executor(RemoteExecutor):
 
     def _is_refused_for_now(self, job_info: SubmittedJobInfo, message: str) -> bool:
         """Return whether a rejected job is submitted again later; otherwise, report its failure."""
-        error = one_line(message.replace("sbatch: error: ", "").strip(), MAX_CAUSE).removesuffix(".")
+        lines = COLOR.sub("", message).replace("sbatch: error: ", "").splitlines()
+        error = " ".join(line for line in lines if re.search(r"\w", line)).strip().removesuffix(".")
+        error = one_line(error if len(error) <= MAX_CAUSE else f"...{error[3 - MAX_CAUSE :]}")  # the last line decides
         kind, now = kind_of_error(message), time.monotonic()
         if kind == "permanent":
             self.num_refused = 0
