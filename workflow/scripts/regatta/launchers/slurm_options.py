@@ -134,9 +134,10 @@ def cluster_problems(cluster: dict) -> list[Problem]:
         found = [problem for problem in found if problem.key != ("gpu_type",)]
     for name, kind in kinds.items():
         for problem in _problems(cluster | kind):
-            key = ("node_types", name, *problem.key) if problem.key[0] in kind else problem.key
-            problem = problem._replace(key=key)
-            found += [problem] if problem not in found and key != ("gpu_type",) else []
+            if problem.key[0] in kind:
+                found.append(problem._replace(key=("node_types", name, *problem.key)))
+            elif problem not in found and problem.key != ("gpu_type",):
+                found.append(problem._replace(text=f"(node_types.{name}) {problem.text}"))
     return found
 
 
