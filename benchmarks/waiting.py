@@ -23,10 +23,10 @@ SUBMISSION_SECONDS = 900
 SITE = {"schema": 1, "name": "full", "scheduler": "slurm", "num_nodes": NUM_BATCHES + 1, "gpus_per_node": 1}
 PROGRAMS = {
     "sbatch": """\
-for word; do [ "$last" != --comment ] || comment=$word; last=$word; done
+for word; do case $word in --comment=*) comment=${word#--comment=} ;; esac; done
 exec 9>>"$QUEUE.lock"; flock 9
 job=$(($(wc -l <"$QUEUE") + 1000))
-echo "$job|PENDING|$comment|$PWD" >>"$QUEUE"
+echo "$job|PENDING|regatta|$PWD|$comment" >>"$QUEUE"
 echo "$job"
 """,
     "squeue": """\

@@ -139,6 +139,8 @@ def test_one_process_needs_no_launcher(run_alone, tmp_path):
         ("train_step.py", "--bucket-cap-mb 25", "bucket_cap_mb = 25 has no effect with strategy none. Remove it."),
         ("train_step.py", "--max-seconds 0", "--max-seconds = 0.0: must be a number above 0"),
         ("train_step.py", "--device cuda", "no GPU"),
+        ("train_step.py", "--device rocm", "argument --device: rocm: write cuda"),
+        ("collective.py", "--backend RCCL", "argument --backend: RCCL: write nccl"),
         ("collective.py", "", "operation all_reduce needs at least 2 ranks, but there is 1"),
         ("collective.py", "--message-bytes 4097", "message_bytes = 4097 is not a positive multiple of 4"),
         ("collective.py", "--operation gather", "invalid choice: 'gather'"),

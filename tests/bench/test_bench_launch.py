@@ -51,7 +51,7 @@ def keys_in_contract(kind: str) -> set[str]:
 def whole_launch(run_ranks, write_request, launch_lines):
     """One launch of three cells, read back."""
     cells = [train_step_cell(), all_reduce_cell(4096), all_reduce_cell(1 << 20)]
-    done = run_ranks(2, RUN_LAUNCH, "--request", write_request(cells))
+    done = run_ranks(2, RUN_LAUNCH, "--request", write_request(cells), ROCR_VISIBLE_DEVICES="2,3")
     assert done.returncode == 0, done.stderr
     return launch_lines()
 
@@ -117,6 +117,7 @@ def check_environment(environment: dict) -> None:
     assert 0 < environment["import_s"] <= environment["seconds_to_ready"]
     assert environment["cuda"] is None
     assert "PATH" not in environment["variables"]
+    assert environment["variables"]["ROCR_VISIBLE_DEVICES"] == "2,3"
 
 
 def write_launcher(tmp_path: Path, change: str) -> Path:

@@ -66,8 +66,19 @@ def test_what_gives_no_position_or_device_is_an_error(monkeypatch, wording):
 
 def test_only_allowed_variables_are_recorded():
     allowed = {"NCCL_DEBUG": "WARN", "FI_PROVIDER": "cxi", "SLURM_JOB_ID": "7", "CUBLAS_WORKSPACE_CONFIG": ":4096:8"}
+    allowed |= {"ROCR_VISIBLE_DEVICES": "0", "HIP_VISIBLE_DEVICES": "0", "RCCL_MSCCL_ENABLE": "0", "HSA_XNACK": "1"}
     allowed |= {"CUDA_LAUNCH_BLOCKING": "1", "NVIDIA_TF32_OVERRIDE": "0"}
     assert environment.allowed_variables(allowed | {"HOME": "/", "MY_TOKEN": "x", "CUDA_TOKEN": "secret"}) == allowed
+
+
+def test_a_rank_without_an_amd_gpu_names_rocm_s_variables(monkeypatch, wording):
+    monkeypatch.setattr(peers.torch.version, "hip", "6.4.43482")
+    monkeypatch.setattr(peers.torch.cuda, "device_count", lambda: 0)
+    monkeypatch.setattr(peers.torch, "__version__", "2.8.0+rocm6.4")
+    monkeypatch.setenv("ROCR_VISIBLE_DEVICES", "")
+    monkeypatch.delenv("HIP_VISIBLE_DEVICES", raising=False)
+    with wording.raises(ValueError):
+        peers.choose_device("cuda", 0)
 
 
 def test_hosts_are_listed_in_the_order_of_their_lowest_rank():

@@ -34,11 +34,14 @@ def jobs(cluster: Cluster) -> set[str]:
 def test_one_job_per_batch_and_one_step_per_launch_are_charged_to_the_account(accounting):
     site = make_site(accounting, "charged")
     before = jobs(accounting)
-    site.write(fake_campaign(site), account="proj")
+    """Also if the cluster file names the cluster, and the user has a comment."""
+    site.write(fake_campaign(site), account="proj", clusters="regatta", sbatch=["--comment=a|b"])
     done = site.snakemake(*UNTIL_MEASURED)
     assert site.statuses() == {"ok": 8}
     preflight, batch = re.findall(r"Slurm job (\d+)", done.stderr)
     assert jobs(accounting) - before == {preflight, batch}
+    listed = accounting.run(["squeue", "--noheader", "--states=all", f"--jobs={batch}", "--format=%j %k"]).stdout
+    assert re.fullmatch(r"rule_measure_wildcards_drill_n02g02-[0-9a-f]{12} a\|b\n", listed)
 
     def charged() -> list[list[str]]:
         rows = sacct(accounting, "jobid", "account", "user", "state", "exitcode")

@@ -1,12 +1,17 @@
 """The test cluster is real: Slurm starts the ranks, they communicate over a network, and nodes can fail."""
 
 import json
+import shlex
 import signal
 import subprocess
 from collections import Counter
 
 import pytest
 from slurm import copy_checkout, send_signal, wait_until
+
+from regatta.core.schemas import fill_defaults, load_schema
+from regatta.launchers import LAUNCHERS
+from regatta.launchers.base import Geometry
 
 SHOW_TASK = """
 import json, os, socket
@@ -34,6 +39,28 @@ def test_srun_starts_ranks_on_two_nodes_with_their_devices_as_an_ordinary_user(c
     assert {task["CUDA_VISIBLE_DEVICES"] for task in tasks} == {"0,1,2,3"}
     assert {task["uid"] for task in tasks} == {cluster.shared.stat().st_uid}
     assert 0 not in {task["uid"] for task in tasks}
+
+
+@pytest.mark.parametrize(
+    ("site", "requested"),
+    [
+        ({"gpu_type": "pretend", "gres": ["scratch:1"]}, "gres/gpu:pretend:2,gres/scratch:1"),
+        ({"gpu_request": "gres", "gpu_type": "pretend", "gres": ["scratch:1"]}, "gres/gpu:pretend:2,gres/scratch:1"),
+        ({"gpu_request": "none", "sbatch": ["--gres=gpu:pretend:2"]}, "gres/gpu:pretend:2"),
+    ],
+)
+def test_ranks_get_gpus_of_a_type_beside_other_resources(cluster, site, requested):
+    given = {"schema": 1, "name": "c", "scheduler": "slurm", "num_nodes": 2, "gpus_per_node": 4} | site
+    place = Geometry(fill_defaults(given | {"exclusive": False}, load_schema("cluster")), 1, 2, "cuda")
+    stack = {"srun": [], "env": {}}
+    srun = LAUNCHERS["slurm"].ranks.argv(place, stack, [], ["printenv", "CUDA_VISIBLE_DEVICES"])
+    show = "squeue --noheader --jobs=$SLURM_JOB_ID --Format=tres-per-node:100"
+    sbatch = ["sbatch", "--wait", "--output=/shared/gres.out", *LAUNCHERS["slurm"].jobs.options(place, 1)]
+    script = f"#!/bin/sh\n{show}\n{shlex.join(srun)}\n"
+    cluster.run(sbatch, stdin=script)
+    job, *devices = (cluster.shared / "gres.out").read_text().splitlines()
+    assert set(job.strip().split(",")) == set(requested.split(","))
+    assert sorted(devices) == ["0: 0,1", "1: 0,1"]
 
 
 def test_slurm_is_found_only_where_slurm_conf_says(cluster):

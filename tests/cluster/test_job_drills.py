@@ -44,6 +44,27 @@ def test_a_walltime_that_is_reached_keeps_what_was_measured_and_the_job_is_submi
     report_says(site, "drill", "SIGTERM: TIMEOUT")
 
 
+def test_a_signal_before_the_time_limit_reaches_the_supervisor_and_counts_as_the_limit(site):
+    """The limit of the running job is lowered to two minutes: its signal comes one minute before, or up to one earlier.
+    Slurm itself then reports FAILED: the job has ended within its limit."""
+    long = {"min_seconds": 20, "max_seconds": 70}  # planned; the fake ranks take no time
+    site.write(held_campaign(site, sampling=long), max_walltime_minutes=30)
+    site.pass_preflight()
+    snakemake = site.popen()
+    kept = site.wait_until_held()
+    [job] = site.cluster.squeue()
+    site.cluster.run(["scontrol", "update", f"jobid={job}", "timelimit=2"], as_root=True)
+    wait_until(site.stops, 120, "the signal")
+    site.release()
+    assert snakemake.wait(300) == 0
+    assert [(event["job"], event["cause"]) for event in site.jobs()] == [(job, "SIGTERM: TIMEOUT")]
+    assert site.stops() == ["SIGTERM: TIMEOUT"]
+    states = site.cluster.run(["squeue", "--noheader", "--states=all", f"--jobs={job}", "--format=%T"]).stdout
+    assert states == "FAILED\n"
+    assert set(kept) <= set(site.slots())
+    assert len(site.slots()) == len(set(site.slots())) == NUM_RECORDS
+
+
 def test_kill_9_of_snakemake_leaves_a_job_that_the_next_run_waits_for(site):
     site.write(held_campaign(site))
     site.pass_preflight()

@@ -47,6 +47,7 @@ def run_all(found: dict, records: list[dict], results: Path, device: str) -> lis
     ok = [record for record in records if record.get("status") == "ok"]
     steps = [record for record in ok if (record.get("spec") or {}).get("benchmark") == "train_step"]
     done = [guarded(check_records, records, results), guarded(check_preflight, found), guarded(check_tests, found)]
+    done += [guarded(check_layout, found, name) for name in found.get("layouts", ())]
     if device == "cuda":
         done += [guarded(check, ok) for check in (check_environment, check_memory, check_settings, check_counters)]
         done += [guarded(check_pipelined, steps), guarded(check_mfu, steps, results), guarded(check_comparison, found)]
@@ -142,6 +143,18 @@ def check_tests(found: dict) -> tuple[str, str, str]:
     failed = [test["test"] for test in found["tests"] if test["outcome"] == "failed"]
     is_known = failed or "passed" in outcomes  # skipped tests show nothing
     return "Tests", verdict(not failed if is_known else None), f"{counts} {' '.join(failed)}".strip()
+
+
+def check_layout(found: dict, name: str) -> tuple[str, str, str]:
+    """Check the paths of several ranks on one GPU: each record as expected, results checked, no process left."""
+    seen, title = found["layouts"][name], f"Layout {name}"
+    if seen is None:
+        return title, "unknown", "not run"
+    facts = f"{len(seen['records'])} records"
+    if seen["preflight"]:
+        facts += f", preflight {json.dumps(seen['preflight'])}"
+    wrong = seen.get("problems", ["ended early"])
+    return title, verdict(not wrong), "; ".join([*wrong, facts])
 
 
 def check_pipelined(steps: list[dict]) -> tuple[str, str, str]:

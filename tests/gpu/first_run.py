@@ -3,7 +3,8 @@
 Every stage is a separate process with a log in the results folder. After each one, summary and archive are written anew,
 so that what was found survives external termination. Exit status: 0 if the run passed, 1 if not, 2 for a user
 error. It passed if every stage passed, at least one record is ok, and no check failed. A campaign that timed out counts as
-passed if its resumption passed. Checks may be unknown.
+passed if its resumption passed. Checks may be unknown. Layouts of several ranks on one GPU (layouts.py) come last, and
+need not run: their records are in no campaign.
 """
 
 import argparse
@@ -20,6 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import checks
+import layouts
 
 ROOT = Path(__file__).resolve().parents[2]
 BENCH = ROOT / "workflow" / "scripts" / "bench"
@@ -30,6 +32,8 @@ STOP_SECONDS = 8.0  # run_batches.py ends its ranks within 5 s
 MIN_SECONDS = 5.0  # a stage with less time is not started
 RESERVE_SECONDS = 20.0  # to stop the last stage, and for the last summary
 NOT_RUN = "not run: out of time"
+LAYOUTS = {"2-ranks": 80, "2-nodes": 70, "4-ranks": 60}  # limits in seconds, in the order of their value
+REHEARSAL_FACTOR = 1.5  # of these limits, on a CPU whose cores the ranks share
 COMPLETE = (("passed", "passed"), ("timed out", "passed"), ("passed", NOT_RUN))  # outcomes of the campaign, and resumed
 
 REHEARSED_TESTS = (
@@ -43,7 +47,7 @@ SMALL_COMPARISON = "--model resnet18 --image-size 32 --batch-size 2 --dtype fp32
 @dataclass
 class Stage:
     """command: its words after the interpreter. limit_s: at most; None: all time that is left. outcome: passed, failed,
-    timed out, or not run: out of time."""
+    timed out, or not run, and why. needs_nccl: a version."""
 
     name: str
     command: list[str]
@@ -51,6 +55,7 @@ class Stage:
     outcome: str = NOT_RUN
     seconds: float = 0.0
     variables: dict[str, str] = field(default_factory=dict)
+    needs_nccl: str = ""
 
 
 def main() -> None:
@@ -61,18 +66,23 @@ def main() -> None:
     parser.add_argument("--device", choices=tuple(RESULTS), default="cuda", help="cpu: dry run without a GPU")
     parser.add_argument("--minutes", type=float, default=8, help="limit of all stages together (default: %(default)s)")
     parser.add_argument("--results", type=Path, default=ROOT / "results", help="folder of all results")
+    only = "leave out the layouts of several ranks, or run only these, which needs no frozen campaign"
+    parser.add_argument("--only", choices=("campaign", "layouts"), help=only)
     options = parser.parse_args()
     end = time.monotonic() + 60 * options.minutes - RESERVE_SECONDS
     results = options.results / RESULTS[options.device]
-    if not (results / "plan.json").exists():
+    if options.only != "layouts" and not (results / "plan.json").exists():
         campaign = "config/campaigns/" + ("cpu/" if options.device == "cpu" else "") + "first-gpu-run.yaml"
         remedy = f"Run `python workflow/scripts/freeze.py --campaign {campaign}` on the machine with Regatta's driver"
         print(f"{results}: not frozen. {remedy}, and copy the folder here.", file=sys.stderr)
         sys.exit(2)
     keep_earlier_logs(results / LOGS)
-    (results / LOGS).mkdir()
+    (results / LOGS).mkdir(parents=True)
     options.folder.mkdir(parents=True, exist_ok=True)
     stages = make_stages(options.device, results)
+    if options.only:
+        is_layout = options.only == "layouts"
+        stages = [stage for stage in stages if stage.name == "environment" or (stage.name in LAYOUTS) == is_layout]
     begin = time.monotonic()
     for stage in stages:
         run(stage, results / LOGS, end)
@@ -106,7 +116,14 @@ def make_stages(device: str, results: Path) -> list[Stage]:
         Stage("comparison", comparison, 100),
         Stage("tests", tests, 220),
         Stage("campaign, resumed", campaign, None),
+        *(layout_stage(name, device, logs) for name in LAYOUTS),
     ]
+
+
+def layout_stage(name: str, device: str, logs: Path) -> Stage:
+    command = [str(HERE / "layouts.py"), name, "--device", device, "--folder", str(logs / "layouts" / name)]
+    limit_s = LAYOUTS[name] * (1 if device == "cuda" else REHEARSAL_FACTOR)
+    return Stage(name, command, limit_s, needs_nccl=layouts.LAYOUTS[name].needs)
 
 
 def preflight_command(device: str, logs: Path) -> list[str]:
@@ -126,6 +143,10 @@ def run(stage: Stage, logs: Path, end: float) -> None:
     limit_s = min(end - time.monotonic(), stage.limit_s or float("inf"))
     if limit_s < MIN_SECONDS:
         return
+    version = (read_json(logs / "environment.json") or {}).get("nccl")
+    if version and stage.needs_nccl and numbers(version) < numbers(stage.needs_nccl):
+        stage.outcome = f"not run: needs NCCL {stage.needs_nccl}, found {version}"
+        return
     begin = time.monotonic()
     environment = {**os.environ, "PYTHONUNBUFFERED": "1", "PYTHONDONTWRITEBYTECODE": "1", **stage.variables}
     with (logs / f"{stage.name.replace(', ', '-')}.log").open("wb") as log:
@@ -143,6 +164,10 @@ def run(stage: Stage, logs: Path, end: float) -> None:
             stage.outcome = "timed out"
             end_session(process)
     stage.seconds = round(time.monotonic() - begin, 1)
+
+
+def numbers(version: str) -> list[int]:
+    return [int(part) for part in version.split(".")[:2]]
 
 
 def end_session(process: subprocess.Popen) -> None:
@@ -172,6 +197,7 @@ def summarize(stages: list[Stage], results: Path, device: str, seconds: float) -
         "preflight": checks.preflight_facts(read_json(logs / "preflight.json")),
         "comparison": read_json(logs / "comparison.json"),
         "tests": read_json(logs / "tests.json") or [],
+        "layouts": {name: read_json(logs / "layouts" / name / "layout.json") for name in LAYOUTS},
     }
     records = checks.read_records(results)
     found["records"] = {"ok": sum(record.get("status") == "ok" for record in records)}
@@ -182,14 +208,17 @@ def summarize(stages: list[Stage], results: Path, device: str, seconds: float) -
     ]
     found["checks"] = checks.run_all(found, records, results, device)
     is_good = all(check["outcome"] != "fail" for check in found["checks"])
-    found["passed"] = have_passed(stages) and found["records"]["ok"] > 0 and is_good
+    has_records = found["records"]["ok"] > 0 or all(stage.name != "campaign" for stage in stages)
+    found["passed"] = have_passed(stages) and has_records and is_good
     return found
 
 
 def have_passed(stages: list[Stage]) -> bool:
-    """Return whether every stage passed; of the campaign and its resumption, the one that completed it."""
-    outcomes = {stage.name: stage.outcome for stage in stages}
-    campaign = (outcomes.pop("campaign"), outcomes.pop("campaign, resumed"))
+    """Return whether every stage passed; of the campaign and its resumption, the one that completed it. A layout that was
+    not run is no failure."""
+    may_lack = {stage.name for stage in stages if stage.name in LAYOUTS and stage.outcome.startswith("not run")}
+    outcomes = {stage.name: stage.outcome for stage in stages if stage.name not in may_lack}
+    campaign = (outcomes.pop("campaign", "passed"), outcomes.pop("campaign, resumed", "passed"))
     return campaign in COMPLETE and set(outcomes.values()) == {"passed"}
 
 

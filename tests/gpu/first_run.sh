@@ -6,6 +6,7 @@
 # On the GPU node, in a copy of the repository with results/first-gpu-run:
 #   tests/gpu/first_run.sh [FOLDER]
 #   tests/gpu/first_run.sh --device cpu DIR     dry run; freeze config/campaigns/cpu/first-gpu-run.yaml first
+#   tests/gpu/first_run.sh --only layouts DIR   several ranks on one GPU, and emulated nodes; needs no frozen campaign
 #
 # It installs nothing and needs no network. It ends within 8 minutes (--minutes), goes on after failures, and writes
 # summary.txt, summary.json and results.tar.gz into FOLDER ($OUT, else first-run). PYTHON selects the interpreter. Exit

@@ -58,8 +58,8 @@ def test_the_three_locks_agree_on_every_version():
             if "==" in line and not line.startswith((" ", "#")):
                 name, version = line.split(" ")[0].split("==")
                 assert versions.setdefault(name, version) == version, f"{path.name}: {name}"
-    assert versions["torch"] == "2.12.1"
-    assert versions["torchvision"] == "0.27.1"
+    assert versions["torch"] == "2.14.1"
+    assert versions["torchvision"] == "0.29.1"
 
 
 def test_locks_name_no_index_and_hash_everything():

@@ -47,6 +47,62 @@ def test_a_stage_is_passed_failed_timed_out_or_not_run(tools, tmp_path, wording,
     assert (tmp_path / "good.log").read_text() == "fine\n"
 
 
+@pytest.mark.parametrize(
+    ("found", "is_run"), [("2.28.9", False), ("2.9.6", False), ("2.30.4", True), ("3.0.1", True), (None, True)]
+)
+def test_a_layout_that_this_nccl_lacks_is_not_run(tools, tmp_path, found, is_run, wording):
+    """None: a rehearsal without NCCL."""
+    first_run = tools("first_run")
+    (tmp_path / "environment.json").write_text(json.dumps({"nccl": found}))
+    stage = first_run.Stage("shared", ["-c", ""], 20, needs_nccl="2.30")
+    first_run.run(stage, tmp_path, time.monotonic() + 60)
+    assert (stage.outcome == "passed") is is_run
+    wording(stage.outcome)
+
+
+def test_layouts_come_last_and_separate_the_two_ways_to_share_a_gpu(tools, tmp_path):
+    first_run, layouts = tools("first_run"), tools("layouts")
+    results = results_with(tmp_path / "r")
+    names = [stage.name for stage in first_run.make_stages("cuda", results)]
+    assert names[-4:] == ["campaign, resumed", "2-ranks", "2-nodes", "4-ranks"]
+    assert list(first_run.LAYOUTS) == list(layouts.LAYOUTS)
+    for layout in layouts.LAYOUTS.values():
+        assert ("NCCL_MULTI_RANK_GPU_ENABLE" in layout.env) == (
+            layout.nodes == 1
+        )  # layout_rank.py sets NCCL_HOSTID else
+        assert int(layout.env["NCCL_MAX_CTAS"]) <= 4
+
+
+@pytest.mark.parametrize(
+    ("layout", "outcome"),
+    [
+        (None, "unknown"),
+        ({"problems": []}, "ok"),
+        ({"problems": ["hang: ok; expected timeout"]}, "fail"),
+        ({}, "fail"),  # it ended before it had judged
+    ],
+)
+def test_a_layout_is_ok_only_if_all_was_as_expected(tools, layout, outcome):
+    seen = None if layout is None else {"records": [], "preflight": None, **layout}
+    assert tools("checks").check_layout({"layouts": {"2-ranks": seen}}, "2-ranks")[1] == outcome
+
+
+@pytest.mark.parametrize(
+    ("transports", "is_wrong"), [(["NET/Socket"], False), (["NET/Socket", "P2P/CUMEM"], True), ([], True)]
+)
+def test_emulated_nodes_must_talk_over_the_network(tools, tmp_path, transports, is_wrong):
+    layouts = tools("layouts")
+    layout = layouts.LAYOUTS["2-nodes"]
+    batch = layouts.make_batch("2-nodes", layout, "cuda", tmp_path)
+    note = layout.note("cuda")
+    records = [
+        {"cell": cell, "status": "ok", "cause": None, "checks": None, "note": note} for cell in batch.content["cells"]
+    ]
+    seen = {"placement": [], "backends": {"nccl": "ok"}, "transports": transports}
+    found = {"records": records, "preflight": seen, "num_left": 0, "note": note}
+    assert bool(layouts.problems(layout, "cuda", batch, found)) is is_wrong
+
+
 def results_with(folder: Path, *records: dict) -> Path:
     """Return a results folder whose store has these records."""
     for name in ("first-run", "launches"):
@@ -77,6 +133,9 @@ NOT_RUN = "not run: out of time"
         ({"campaign, resumed": NOT_RUN}, [OK], True),
         ({"campaign": "timed out", "campaign, resumed": "timed out"}, [OK], False),
         ({"campaign": "timed out", "campaign, resumed": NOT_RUN}, [OK], False),
+        ({"2-ranks": "failed"}, [OK], False),
+        ({"2-nodes": "timed out"}, [OK], False),
+        ({"2-ranks": "not run: needs NCCL 2.30, found 2.28.9", "4-ranks": NOT_RUN}, [OK], True),
     ],
 )
 def test_a_run_passes_only_if_every_stage_did_and_something_was_measured(

@@ -43,6 +43,24 @@ def test_only_what_the_cluster_file_sets_is_asked_for():
     assert found[:6] == ["--partition=gpu", "--account=p", "--qos=q", "--constraint=a&b", "--reservation=r", "--mem=0"]
 
 
+@pytest.mark.parametrize(
+    ("minutes", "sbatch", "expected"),
+    [
+        (15, [], ["--signal=B:TERM@60"]),
+        (14, [], []),
+        (60, ["--signal=USR1@300"], ["--signal=USR1@300"]),
+        (60, ["--sig=B:USR1"], ["--sig=B:USR1"]),
+    ],
+)
+def test_a_job_gets_a_signal_before_its_time_limit(monkeypatch, minutes, sbatch, expected):
+    site = cluster(max_walltime_minutes=minutes, sbatch=sbatch)
+    found = JOBS.options(Geometry(site, 1, 1, "cpu"), 60)
+    assert [option for option in found if option.startswith("--sig")] == expected
+    monkeypatch.setenv("SBATCH_SIGNAL", "USR1@120")
+    found = JOBS.options(Geometry(site, 1, 1, "cpu"), 60)
+    assert [option for option in found if option.startswith("--sig")] == sbatch
+
+
 def test_nodes_of_a_failed_start_are_avoided_only_where_others_are_left():
     assert "--exclude=n1,n2" in options(cluster(), 2, avoid=["n2", "n1"])
     assert not any("--exclude=" in option for option in options(cluster(), 3, avoid=["n2", "n1"]))

@@ -1,10 +1,12 @@
 """How the end of a batch's job is recorded, by the job itself or by the next one; and which nodes are to blame."""
 
 import json
+import os
 import signal
 from types import SimpleNamespace
 
 import pytest
+from campaign_files import program
 
 from regatta.core.errors import UserError
 from regatta.launchers import LAUNCHERS, Allocation
@@ -12,6 +14,7 @@ from regatta.model.frozen import FrozenLaunch
 from regatta.run import supervise
 from regatta.run.batch import BatchRun, Stopped
 from regatta.run.causes import Cause
+from regatta.run.preflight import PreflightRun
 from regatta.run.supervise import hosts_to_blame
 from regatta.store.jobs import jobs_of_batch, note_job, noted_jobs, open_job
 from regatta.store.launch_times import job_rows
@@ -82,10 +85,12 @@ def test_an_end_that_was_noted_is_noted_once(tmp_path):
 def test_all_launches_of_a_round_note_their_end_before_any_waits_for_its_ranks(monkeypatch, has_job):
     """A scheduler kills the supervisor soon after its signal."""
     events = []
-    allocation = SimpleNamespace(job="17" if has_job else None, state=lambda: None)
+    allocation = SimpleNamespace(
+        job="17" if has_job else None, state=lambda: None, state_after_signal=lambda cluster: None
+    )
     allocation.stop = lambda process, hosts: events.append(("stop", process.index))
     cells = {"a": SimpleNamespace(spec={})}
-    batch = SimpleNamespace(launches=[FrozenLaunch(0, "host", ["a"], 1, 1)] * 3, cells=cells)
+    batch = SimpleNamespace(launches=[FrozenLaunch(0, "host", ["a"], 1, 1)] * 3, cells=cells, cluster={})
     run = BatchRun(None, batch, {}, allocation, parent=None)
     monkeypatch.setattr(supervise.os, "getppid", lambda: None)
     run.note_early_end = lambda stop: events.append(("job", str(stop)))
@@ -149,3 +154,27 @@ def test_nodes_that_srun_names_are_avoided_and_all_where_it_names_none(monkeypat
     monkeypatch.setattr(LAUNCHERS["slurm"].queue, "hosts", lambda job: ["n1", "n2", "n3"])
     causes = [Cause("failed", "launch", "x", frozenset(hosts)) for hosts in named]
     assert hosts_to_blame(a_run(tmp_path), causes) == blamed
+
+
+@pytest.mark.parametrize(
+    ("left", "sbatch", "cause"),
+    [
+        ("1:50", [], "SIGTERM: TIMEOUT"),
+        ("5:00", [], "SIGTERM"),
+        ("5:00", ["--signal=B:TERM@300"], "SIGTERM: TIMEOUT"),
+        ("", [], "SIGTERM"),
+    ],
+)
+def test_a_signal_before_the_time_limit_ends_a_preflight_as_the_limit_does(tmp_path, monkeypatch, left, sbatch, cause):
+    """left: the job's remaining time, as squeue prints it."""
+    program(tmp_path / "squeue", f"echo '{left}'\n")
+    program(tmp_path / "scontrol", "echo 'JobId=7 JobState=RUNNING PreemptTime=None'\n")
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    folder = tmp_path / "preflight" / "preflight-0123456789ab"
+    folder.mkdir(parents=True)
+    frozen = SimpleNamespace(cluster={"sbatch": sbatch})
+    run = PreflightRun(folder, frozen, Allocation(LAUNCHERS["slurm"], "7"), parent=1)
+    with pytest.raises(SystemExit), run.noting_signal():
+        raise SystemExit(143)
+    [event] = jobs_of_batch(folder)
+    assert (event.job, event.cause, event.num_records) == ("7", cause, 0)

@@ -12,7 +12,7 @@ from regatta.campaign.expansion import expand
 from regatta.campaign.load import load_campaign
 from regatta.core.errors import UserError
 from regatta.core.readers import read_results
-from regatta.launchers import find_allocation
+from regatta.launchers import LAUNCHERS, find_allocation, inherited_environment, launcher_of
 from regatta.plan.batches import for_jobs
 from regatta.runtimes import RUNTIMES
 from regatta.runtimes.plugins import PLUGINS
@@ -24,12 +24,14 @@ COPY = "from regatta.runtimes import RUNTIMES as KNOWN\nRUNTIMES = {'pod': KNOWN
 @pytest.fixture(autouse=True)
 def _unchanged(monkeypatch):
     """Forget the plugins of a test, also for the tests after it."""
-    known = dict(RUNTIMES)
+    known, launchers = dict(RUNTIMES), dict(LAUNCHERS)
     monkeypatch.setattr(formats, "_of_plugins", [])
     PLUGINS.clear()
     yield
     for name in RUNTIMES.keys() - known.keys():
         del RUNTIMES[name]
+    for name in LAUNCHERS.keys() - launchers.keys():
+        del LAUNCHERS[name]
     PLUGINS.clear()
 
 
@@ -61,6 +63,36 @@ def test_jobs_load_the_plugins_of_their_frozen_cluster(tmp_path):
     assert RUNTIMES["pod"] is RUNTIMES["apptainer"]
 
 
+MPIRUN = {"plugins": [str(EXAMPLES / "mpirun.py")], "scheduler": "mpirun"}
+
+
+def test_a_launcher_of_the_cluster_file_starts_ranks(tmp_path):
+    campaign = load(tmp_path, collectives(4096), MPIRUN)
+    (cell,) = expand(campaign).cells
+    assert cell.command.split()[:3] == ["mpirun", "-np", "2"]
+    frozen = for_jobs(campaign.cluster)
+    ids = [cell.id for cell in expand(load(tmp_path, collectives(4096))).cells]
+    assert [cell.id] == ids  # the cluster's name is in it, not its scheduler
+    del LAUNCHERS["mpirun"]
+    PLUGINS.clear()
+    assert launcher_of(frozen).title == "mpirun"  # in another process, such as the gate's
+    assert find_allocation(frozen).launcher is LAUNCHERS["mpirun"]
+
+
+def test_variables_of_a_launcher_of_a_plugin_are_those_of_a_launch(tmp_path, monkeypatch):
+    entry = {"benchmark": "program", "command": ["train", "$PRTE_RANK"], "ranks": "gpu"}
+    entry |= {"read": {"rate": {"samples": "(x)", "unit": "1/s", "better": "larger"}}}
+    data = small(shapes=[{"nodes": [1], "gpus_per_node": [2]}], benchmarks=[entry])
+    load(tmp_path, data)
+    assert "$PRTE_RANK" in message(tmp_path, yaml.safe_dump(data, sort_keys=False), MPIRUN)
+    monkeypatch.setenv("PRTE_RANK", "7")
+    assert "PRTE_RANK" not in inherited_environment(LAUNCHERS["mpirun"])
+
+
+def test_a_scheduler_that_no_plugin_has_is_an_error_of_the_cluster_file(tmp_path, wording):
+    wording(message(tmp_path, yaml.safe_dump(collectives(4096), sort_keys=False), {"scheduler": "mpirun"}))
+
+
 def test_a_cluster_without_plugins_is_frozen_as_before(tmp_path):
     assert "plugins" not in load(tmp_path, collectives(4096)).cluster
 
@@ -73,6 +105,8 @@ BAD = {
     "empty": "x = 1\n",
     "not a dictionary": "RUNTIMES = ['pod']\n",
     "not a runtime": "RUNTIMES = {'pod': 'apptainer'}\n",
+    "not a launcher": "LAUNCHERS = {'pbs': 'slurm'}\n",
+    "name of a built-in launcher": "from regatta.launchers import LAUNCHERS as KNOWN\nLAUNCHERS = {'slurm': KNOWN['none']}\n",
     "name of a built-in runtime": COPY.replace("'pod'", "'singularity'"),
 }
 LINES = {"syntax": 2, "exception": 4, "exit": 1}

@@ -4,12 +4,14 @@ import os
 from pathlib import Path
 
 import pytest
+from campaign_files import SLURM, TEXT, load, message
 
 from regatta.core.errors import UserError
 from regatta.launchers import LAUNCHERS, Allocation, find_allocation
 from regatta.launchers import slurm_queue as queue
 
 FOLDER = Path("/home/me/regatta")
+COLORS = ("blue", "green")
 
 
 @pytest.fixture
@@ -27,11 +29,11 @@ def command(tmp_path, monkeypatch):
 
 
 QUEUE = """\
-11|PENDING|rule_measure_wildcards_mine_n02g04-0123456789ab|/home/me/regatta
-12|RUNNING|rule_preflight_wildcards_mine_preflight-0123456789ab|/home/me/regatta
-13|RUNNING|rule_measure_wildcards_mine_too_n02g04-0123456789ab|/home/me/regatta
-14|RUNNING|rule_measure_wildcards_mine_n02g04-0123456789ab|/home/me/another
-15|RUNNING|(null)|/home/me/regatta
+11|PENDING|regatta-mine-2x4|/home/me/regatta|rule_measure_wildcards_mine_n02g04-0123456789ab
+12|RUNNING|rule_preflight_wildcards_mine_preflight-0123456789ab|/home/me/regatta|project|x
+13|RUNNING|regatta-mine_too-2x4|/home/me/regatta|rule_measure_wildcards_mine_too_n02g04-0123456789ab
+14|RUNNING|rule_measure_wildcards_mine_n02g04-0123456789ab|/home/me/another|(null)
+15|RUNNING|bash|/home/me/regatta|(null)
 16|RUNNING
 """
 
@@ -63,6 +65,19 @@ def test_states_are_those_of_all_jobs_of_the_user_and_of_the_campaign_s_batches(
         ('{"jobs": [{"job_state": ["NODE_FAIL", "COMPLETING"]}]}', "", "NODE_FAIL"),
         ('{"jobs": [{"job_state": "TIMEOUT"}]}', "", "TIMEOUT"),
         ('{"jobs": [{"job_state": ["COMPLETING"]}]}', "", "COMPLETING"),
+        (
+            '{"jobs": [{"job_state": ["RUNNING"], "start_time": {"number": 5}, "preempt_time": {"number": 0}}]}',
+            "",
+            "RUNNING",
+        ),
+        (
+            '{"jobs": [{"job_state": ["RUNNING"], "start_time": {"number": 5}, "preempt_time": {"number": 9}}]}',
+            "",
+            "PREEMPTED",
+        ),
+        ('{"jobs": [{"job_state": "RUNNING", "start_time": 9, "preempt_time": 5}]}', "", "RUNNING"),  # requeued since
+        ("", "JobState=RUNNING Reason=None PreemptTime=2026-11-28T21:11:49", "PREEMPTED"),
+        ("", "JobState=RUNNING Reason=None PreemptTime=None", "RUNNING"),
         ("no json", "JobState=COMPLETING Reason=TimeLimit Dependency=(null)", "TIMEOUT"),
         ("", "JobId=1 JobState=CANCELLED Reason=None", "CANCELLED"),
         ("", "", None),
@@ -127,6 +142,42 @@ def test_a_step_is_pinned_to_the_first_nodes_of_a_larger_job_and_leaves_bad_ones
     command("scontrol", "n7\nn8\nn10\n")
     assert Allocation(LAUNCHERS["slurm"], "7").step_hosts(num_nodes, avoid) == expected
     assert Allocation().step_hosts(num_nodes, avoid) == []
+
+
+def test_all_commands_query_the_cluster_of_the_cluster_file(command, tmp_path, monkeypatch):
+    """Some versions of Slurm then print a heading, in spite of --noheader."""
+    for name in ("squeue", "sinfo", "scontrol", "scancel", "sbatch"):
+        command(name, "CLUSTER: blue\n")
+        text = (tmp_path / name).read_text()
+        (tmp_path / name).write_text(text.replace("echo", 'echo "$SLURM_CLUSTERS"', 1))
+    monkeypatch.setenv("SLURM_CLUSTERS", "green")
+    monkeypatch.setenv("SLURM_JOB_ID", "7")
+
+    def asked(site) -> set[str]:
+        for path in tmp_path.glob("*.calls"):
+            path.unlink()
+        load(tmp_path, TEXT.replace("{kind: host}", "{kind: host, python: /bin/ls}"), SLURM | site)
+        launcher = LAUNCHERS["slurm"]
+        launcher.queue.hosts("7")
+        launcher.queue.is_answering()
+        assert queue.submit(["sbatch"], "").returncode == 0
+        launcher.jobs.most_nodes({"partition": None, "num_nodes": 4})
+        queue.ask(["scancel", "7"])
+        monkeypatch.delenv("SLURM_JOB_ID", raising=False)
+        launcher.jobs.most_nodes({"partition": None, "num_nodes": 4})
+        assert launcher.queue.states("mine", FOLDER) == {}
+        return {word for path in tmp_path.glob("*.calls") for word in path.read_text().split() if word in COLORS}
+
+    assert asked({"clusters": "blue"}) == {"blue"}
+    assert len([*tmp_path.glob("*.calls")]) == 5
+    assert asked({}) == {"green"}
+    find_allocation({"name": "c", "scheduler": "none"})
+    assert queue.environment()["SLURM_CLUSTERS"] == "green"
+
+
+@pytest.mark.parametrize("name", ["all", "a,b", "a b", "", "--x"])
+def test_a_cluster_file_names_one_cluster(folder, name):
+    assert "clusters = " in message(folder, TEXT, SLURM | {"clusters": name})
 
 
 def test_a_command_that_fails_or_is_not_there_says_nothing(command):

@@ -2,8 +2,12 @@
 
 import asyncio
 import logging
+import shlex
+import signal
+import subprocess
 import sys
 import threading
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -16,7 +20,7 @@ from regatta.store.jobs import note_job
 
 BATCH = "n02g04-0123456789ab"
 PREFLIGHT = "preflight-0123456789ab"
-OPTIONS = "--partition=gpu --nodes=2 '--comment=x y'"
+OPTIONS = "--partition=gpu --nodes=2 '--mail-user=x y'"
 
 
 class Queue:
@@ -27,6 +31,7 @@ class Queue:
         self.states: list = []
         self.lines: list[list[str]] = []
         self.canceled: list[str] = []
+        self.queued: list | None = []  # jobs in the queue, of which sbatch may have reported no id
 
     def submit(self, line, script):
         self.lines.append(line)
@@ -35,6 +40,10 @@ class Queue:
             answer = answer()
         is_ok = answer.split(";")[0].isdigit()
         return SimpleNamespace(returncode=int(not is_ok), stdout=answer if is_ok else "", stderr=answer)
+
+    def live_jobs(self, campaign, folder):
+        assert (campaign, folder) == ("c", Path.cwd())
+        return self.queued
 
     def ask(self, line):
         self.canceled += line[1:]
@@ -48,7 +57,7 @@ class Queue:
 def slurm(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     found = Queue()
-    for name in ("submit", "ask", "states_and_reasons"):
+    for name in ("submit", "ask", "live_jobs", "states_and_reasons"):
         monkeypatch.setattr(queue, name, getattr(found, name))
     return found
 
@@ -117,9 +126,37 @@ def test_a_job_is_submitted_with_its_options_name_and_comment(executor, slurm, t
     assert run(executor, slurm, a_job(), "7;cluster") == ["7"]
     [line] = slurm.lines
     assert line[:2] == ["sbatch", "--parsable"]
-    assert line[-3:] == ["--partition=gpu", "--nodes=2", "--comment=x y"]
+    assert line[-3:] == ["--partition=gpu", "--nodes=2", "--mail-user=x y"]
     assert {"--job-name=regatta-c-2x4", f"--comment=rule_measure_wildcards_c_{BATCH}", f"--chdir={tmp_path}"} <= {*line}
     assert slurm_executor.job_name(a_job(PREFLIGHT).wildcards) == "regatta-c-preflight"
+
+
+@pytest.mark.parametrize("option", ["--comment=my project", "--com=p"])
+def test_with_a_comment_of_the_user_a_job_is_known_by_its_name(executor, slurm, option):
+    job = a_job()
+    job.resources["options"] = shlex.join([option])
+    run(executor, slurm, job)
+    [line] = slurm.lines
+    assert f"--job-name=rule_measure_wildcards_c_{BATCH}" in line
+    assert [word for word in line if word.startswith("--com")] == [option]
+
+
+WAITING = "import signal, time; signal.signal(15, lambda *_: exit(42)); print(1, flush=True); time.sleep(60)"
+
+
+@pytest.mark.parametrize("shell", ["sh", "bash"])
+def test_the_script_of_a_job_passes_on_a_signal_and_has_the_status_of_its_command(shell, tmp_path):
+    def start(*command):
+        script = slurm_executor.SCRIPT.format(command=shlex.join(command))
+        (tmp_path / "script").write_text(script)
+        return subprocess.Popen([shell, tmp_path / "script"], stdout=subprocess.PIPE, start_new_session=True)
+
+    assert [start("sh", "-c", f"exit {status}").wait(60) for status in (0, 3)] == [0, 3]
+    assert start("/no/such/program").wait(60) == 127
+    waiting = start(sys.executable, "-c", WAITING)
+    assert waiting.stdout.readline() == b"1\n"
+    waiting.send_signal(signal.SIGTERM)
+    assert waiting.wait(60) == 42
 
 
 # States.
@@ -128,11 +165,11 @@ def test_a_job_is_submitted_with_its_options_name_and_comment(executor, slurm, t
 def test_ends_are_reported_and_running_jobs_go_on(executor, slurm):
     for number in "123":
         run(executor, slurm, a_job(), number)
-    slurm.states.append({"1": "COMPLETED", "2": "PREEMPTED", "3": "RUNNING"})
+    slurm.states.append({"1": "COMPLETED", "2": "NODE_FAIL", "3": "RUNNING"})
     assert check(executor) == ["3"]
     assert executor.ended[0] == ("1", "ok")
     assert executor.ended[1][0] == "2"
-    assert "PREEMPTED" in executor.ended[1][1]
+    assert "NODE_FAIL" in executor.ended[1][1]
     assert list(executor.live) == ["3"]
 
 
@@ -211,6 +248,71 @@ def test_a_full_controller_is_asked_again_after_a_delay_that_doubles(executor, s
     assert len(caplog.records) == 1
 
 
+ZERO_BYTES = "sbatch: error: Batch job submission failed: Zero Bytes were transmitted or received"
+
+
+def test_a_job_that_was_submitted_in_spite_of_an_error_is_not_submitted_again(executor, slurm, monkeypatch):
+    monkeypatch.setattr(slurm_executor, "SUBMIT_SECONDS", (0.0, 0.0))
+    executor.run_job(a_job())
+    slurm.submissions.append(ZERO_BYTES)
+    assert check(executor) == [None]
+    slurm.queued = None  # squeue does not answer: nothing is known, and nothing is submitted
+    assert check(executor) == [None]
+    slurm.queued = [
+        queue.Job("6", "RUNNING", None),
+        queue.Job("7", "PENDING", BATCH),
+        queue.Job("8", "PENDING", PREFLIGHT),
+    ]
+    slurm.states += [{"7": "RUNNING"}, {"7": "COMPLETED"}]
+    assert [check(executor), check(executor)] == [["7"], []]
+    assert executor.ended == [("7", "ok")]
+    assert len(slurm.lines) == 1
+
+
+def test_an_interrupt_also_cancels_a_job_that_was_submitted_in_spite_of_an_error(executor, slurm):
+    executor.run_job(a_job())
+    slurm.submissions.append(ZERO_BYTES)
+    check(executor)
+    slurm.queued = [queue.Job("7", "PENDING", BATCH)]
+    executor.cancel_jobs([])
+    assert slurm.canceled == ["7"]
+
+
+def test_errors_in_a_row_are_named_and_final_after_two_hours(executor, slurm, monkeypatch, caplog):
+    now = [0.0]
+    monkeypatch.setattr(slurm_executor.time, "monotonic", lambda: now[0])
+    jobs = [a_job(), a_job(PREFLIGHT)]
+    for job in jobs:
+        executor.run_job(job)
+    texts = ["Socket timed out on send/recv operation", "Connection refused", "Connection refused"]
+    slurm.submissions += [f"sbatch: error: Batch job submission failed: {text}" for text in texts]
+    for now[0] in (0, 3600, 7199):
+        assert check(executor) == [None, None]
+    assert [record.levelname for record in caplog.records] == ["WARNING", "WARNING"]
+    slurm.submissions += ["sbatch: error: Batch job submission failed: Message receive failure"] * 2
+    now[0] = 7400
+    assert check(executor) == []
+    assert ["Message receive failure" in text for _, text in executor.ended] == [True, True]
+    assert [job.attempt > job.restart_times for job in jobs] == [True, True]
+
+
+@pytest.mark.parametrize(("is_own", "num_hours"), [(True, 9), (False, 2)])
+def test_waiting_for_the_ends_of_the_run_s_jobs_is_not_limited(executor, slurm, monkeypatch, is_own, num_hours):
+    now = [0.0]
+    monkeypatch.setattr(slurm_executor.time, "monotonic", lambda: now[0])
+    if is_own:
+        run(executor, slurm, a_job(PREFLIGHT))
+    executor.run_job(a_job())
+    for hour in range(10):
+        now[0] = hour * 3600
+        slurm.submissions.append(POLICY.format("QOSMaxSubmitJobPerUserLimit"))
+        slurm.states.append({"7": "RUNNING"})
+        if None not in check(executor):
+            break
+    assert hour == num_hours
+    assert bool(executor.ended) != is_own
+
+
 def test_a_rejected_job_is_explained_by_the_words_of_sbatch_and_not_repeated(executor, slurm):
     words = "Batch job submission failed: Invalid account or account/partition combination specified"
     job = a_job()
@@ -257,6 +359,54 @@ def test_the_pause_between_queries_ends_with_the_run_and_for_a_new_job(executor,
     asyncio.run(executor.sleep())
 
 
+# Preemption.
+
+
+def preempt(executor, slurm, tmp_path, number, num_records=None, state="PREEMPTED"):
+    """Have the running job preempted, and the next one submitted, as 1 + number; returns what goes on."""
+    if num_records is not None:
+        folder = tmp_path / "results/c/batches" / BATCH
+        folder.mkdir(parents=True, exist_ok=True)
+        note_job(folder, "stopped", str(number), [], "SIGTERM: PREEMPTED", num_records)
+    slurm.states.append({str(number): state})
+    left = check(executor)
+    if left == [None]:
+        slurm.submissions.append(str(number + 1))
+        slurm.states.append({str(number + 1): "RUNNING"})
+        left = check(executor)
+    return left
+
+
+def test_a_preempted_job_is_submitted_again_five_times_without_new_records(executor, slurm, tmp_path):
+    job = a_job()
+    run(executor, slurm, job, "1")
+    for number in range(1, 6):
+        assert preempt(executor, slurm, tmp_path, number, 0) == [str(number + 1)]
+    assert (executor.ended, job.attempt) == ([], 1)
+    assert preempt(executor, slurm, tmp_path, 6, 0) == []
+    assert executor.ended[0][0] == "6"
+    assert job.attempt <= job.restart_times  # from now on by Snakemake, as one of its retries
+
+
+def test_new_records_begin_the_count_of_preemptions_again(executor, slurm, tmp_path):
+    run(executor, slurm, a_job(), "1")
+    for number in range(1, 15):
+        num_records = 3 if number in (5, 9) else 0
+        state = "FAILED" if number == 7 else "PREEMPTED"  # it ended within the grace period
+        assert preempt(executor, slurm, tmp_path, number, num_records, state) == [str(number + 1)]
+    assert preempt(executor, slurm, tmp_path, 15, 0) == []
+
+
+def test_a_preempted_job_that_left_no_note_is_submitted_again_but_not_on_a_full_disk(
+    executor, slurm, tmp_path, monkeypatch
+):
+    (tmp_path / "results/c").mkdir(parents=True)
+    run(executor, slurm, a_job(PREFLIGHT), "1")
+    assert preempt(executor, slurm, tmp_path, 1) == ["2"]
+    monkeypatch.setattr("regatta.store.jobs.MIN_FREE_BYTES", 2**80)
+    assert preempt(executor, slurm, tmp_path, 2) == []
+
+
 # Why a job failed, and whether it is submitted again.
 
 
@@ -297,6 +447,13 @@ def test_a_preflight_that_reaches_the_longest_time_limit_is_not_repeated(executo
     said, has_ended = fail(executor, slurm, a_job(), "TIMEOUT")
     assert not has_ended
     assert "Slurm reports TIMEOUT" in said
+
+
+def test_a_preflight_that_ends_shortly_before_its_longest_time_limit_is_not_repeated(executor, slurm, tmp_path):
+    folder = tmp_path / "results/c/preflight" / PREFLIGHT
+    folder.mkdir(parents=True)
+    note_job(folder, "stopped", "7", [], "SIGTERM: TIMEOUT", 0)
+    assert fail(executor, slurm, a_job(PREFLIGHT), "FAILED")[1]
 
 
 def test_a_job_without_a_note_is_explained_by_its_log(executor, slurm, tmp_path, monkeypatch):

@@ -7,7 +7,7 @@ import pytest
 import yaml
 from campaign_files import SLURM, TEXT, changed, load, message
 
-from regatta.launchers.slurm import SBATCH_BY_REGATTA, SRUN_BY_REGATTA
+from regatta.launchers.slurm_options import SBATCH_BY_REGATTA, SRUN_BY_REGATTA, SRUN_REFUSED
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden"
 # A stack on its own lines: `a` is line 7 of the file, its kind line 8, and what follows line 9 and on.
@@ -209,10 +209,54 @@ def test_the_examples_here_are_yaml(folder):
 
 
 BREAKING = "--help,--test-only,--mpi=list,--uid=0,--multi-prog,--pty,--exclude=n1,-xn1,--nodelist=n1,-w n1,--no-kill,-k"
-BREAKING += ",--partition=gpu,-pgpu,--qos=high"
+BREAKING += ",--partition=gpu,-pgpu,--qos=high,--clusters=x,-Mx,--,-"
 
 
 @pytest.mark.parametrize("option", BREAKING.split(","))
 def test_an_option_of_srun_that_breaks_launches_is_refused_with_what_to_use_instead(folder, option, wording):
     said = message(folder, with_lines("host", f"srun: ['{option}']"), SLURM)
     wording(said)
+
+
+# Slurm takes every abbreviation that fits one option only, as getopt_long(3) does.
+SHORTENED = {
+    "srun": "--ntasks-per-n=2 --node=2 --gpus-per-n=1 --exp=NONE --job-n=x --kill=0 --exclud=n1 --nodel=n1 --multi --pt"
+    " --tes --ui=0 --part=gpu",
+    "sbatch": "--part=gpu --ntasks-per-n=2 --cpus-per-t=3 --gpus-per-n=4 --mem-per-c=1G --arr=1-3 --wr=ls --no-req"
+    " --requeu --exclusiv --expo=NONE --chdi=/x --job-n=x --out=x",
+}
+WHOLE_NAMES = {"srun": [*SRUN_BY_REGATTA, *SRUN_REFUSED], "sbatch": SBATCH_BY_REGATTA}
+
+
+@pytest.mark.parametrize(("key", "option"), [(key, word) for key, text in SHORTENED.items() for word in text.split()])
+def test_an_abbreviated_option_is_refused_as_the_option_is(folder, key, option):
+    """Slurm would take it, and start other ranks than planned, or use another partition than was checked."""
+    name, _, value = option.partition("=")
+    whole = next(known for known in WHOLE_NAMES[key] if known.startswith(name))
+    said = message(folder, TEXT, SLURM | {key: [option]})
+    assert said.startswith("clusters/tiny.yaml:")
+    assert said == message(folder, TEXT, SLURM | {key: [f"{whole}={value}" if value else whole]}).replace(
+        f"{whole}={value}" if value else f"'{whole}'", option if value else f"'{option}'"
+    )
+
+
+@pytest.mark.parametrize("option", ["--nodel=n1", "--exclud=n1", "--nodef=/x", "--gr=nvme:1"])
+def test_options_that_are_merged_with_regatta_s_are_written_in_full(folder, option, wording):
+    wording(message(folder, TEXT, SLURM | {"sbatch": [option]}))
+
+
+@pytest.mark.parametrize("option", ["--help", "-V", "--test-only", "--tes", "--wait", "-W", "-", "--", "--=x"])
+def test_an_option_of_sbatch_that_submits_nothing_is_refused(folder, option, wording):
+    wording(message(folder, TEXT, SLURM | {"sbatch": [option]}))
+
+
+OTHERS = "--comment=a b,--com=a,--sig=B:USR1@300,--hold,--time-min=5,--wait-all-nodes=1,--gres-flags=enforce-binding"
+OTHERS += (
+    ",--gpu-bind=none,--mem-per-gpu=1G,--ntasks-per-socket=2,--exclude=n1,--nodelist=n1,-x n4,--tres-bind=gres/gpu:1"
+)
+
+
+@pytest.mark.parametrize("option", OTHERS.split(","))
+def test_other_options_of_sbatch_are_taken(folder, option):
+    text = TEXT.replace("{kind: host}", "{kind: host, python: /bin/ls}")
+    assert load(folder, text, SLURM | {"sbatch": [option]}).cluster["sbatch"] == [option]

@@ -161,6 +161,9 @@ def test_it_does_not_matter_whether_cluster_or_stack_says_it(folder):
 def test_the_network_interface_is_set_for_gloo_and_nccl(folder, wording):
     env = {"GLOO_SOCKET_IFNAME": "hsn0", "NCCL_SOCKET_IFNAME": "hsn0"}
     assert ids(folder, cluster={"network_interface": "hsn0"}) == ids(folder, cluster={"env": env})
+    assert ids(folder, cluster={"network_interface": ["hsn0"]}) == ids(folder, cluster={"env": env})
+    both = dict.fromkeys(env, "hsn0,hsn1")
+    assert ids(folder, cluster={"network_interface": ["hsn0", "hsn1"]}) == ids(folder, cluster={"env": both})
     assert ids(folder, cluster={"network_interface": None}) == ids(folder)
     with wording.raises(UserError):
         ids(folder, cluster={"network_interface": "hsn0", "env": {"NCCL_SOCKET_IFNAME": "ib0"}})

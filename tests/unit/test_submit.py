@@ -15,8 +15,9 @@ from regatta.campaign.load import load_campaign
 from regatta.core.errors import UserError
 
 SBATCH = f"""exec {sys.executable} -c '
-import json, sys
+import json, os, sys
 json.dump([sys.argv[1:], sys.stdin.read()], open("sbatch.json", "w"))
+open("clusters", "w").write(os.environ.get("SLURM_CLUSTERS", ""))
 print("4711;cluster")
 ' "$@"
 """
@@ -78,6 +79,16 @@ def test_the_job_starts_the_run_without_the_variables_of_its_own_allocation(fold
     shown = subprocess.run(["bash", "-c", f"{head} env"], env=slurm, capture_output=True, text=True, check=True).stdout
     assert {line.partition("=")[0] for line in shown.splitlines() if "SLURM" in line} == {"SLURM_CONF"}
     assert f"PWD={folder}" in shown.splitlines()
+
+
+def test_the_job_is_submitted_to_the_cluster_of_the_cluster_file(folder, run):
+    path = folder / "config" / "clusters" / "tiny.yaml"
+    path.write_text(path.read_text() + "clusters: blue\n")
+    run()
+    assert (folder / "clusters").read_text() == "blue"
+    path.write_text(path.read_text().replace("clusters: blue\n", ""))
+    run()
+    assert (folder / "clusters").read_text() == ""
 
 
 def test_a_job_that_would_hold_a_node_of_a_batch_is_refused(wording):

@@ -281,6 +281,42 @@ def test_the_runtime_starts_ranks_to_the_report(site, tmp_path, wording):
     wording.lines(refused.stdout + refused.stderr, "is not a")
 
 
+MPIRUN = """\
+#!/bin/sh
+# Starts ranks on this machine with Open MPI's variables.
+export OMPI_COMM_WORLD_SIZE=$2 OMPI_COMM_WORLD_LOCAL_SIZE=$2
+shift 4
+rank=0
+while [ $rank -lt $OMPI_COMM_WORLD_SIZE ]; do
+    OMPI_COMM_WORLD_RANK=$rank OMPI_COMM_WORLD_LOCAL_RANK=$rank "$@" &
+    rank=$((rank + 1))
+done
+wait
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.system
+@pytest.mark.torch
+def test_the_launcher_starts_ranks_to_the_report(site, tmp_path):
+    pytest.importorskip("torch")
+    commands = tmp_path / "bin"
+    commands.mkdir()
+    (commands / "mpirun").write_text(MPIRUN)
+    (commands / "mpirun").chmod(stat.S_IRWXU)
+    cluster = {"schema": 1, "name": "mpi", "scheduler": "mpirun", "num_nodes": 1, "gpus_per_node": 0}
+    cluster |= {"plugins": ["../../examples/plugins/mpirun.py"]}
+    (site / "config" / "clusters" / "mpi.yaml").write_text(json.dumps(cluster))
+    stack = {"kind": "host", "python": sys.executable}
+    shapes = [{"nodes": [1], "gpus_per_node": [2]}]
+    entries = fake_campaign()["benchmarks"][1:]
+    campaign = fake_campaign(cluster="mpi", stacks={"host": stack}, shapes=shapes, repeats=1, benchmarks=entries)
+    results = run_campaign(site, tmp_path, campaign, path=commands)
+    assert json.loads((results / "plan.json").read_text())["stacks"]["host"].split()[:3] == ["mpirun", "-np", "2"]
+    assert {row["status"] for row in rows_of(results / "measurements.csv")} == {"ok"}
+    assert (results / "report.html").exists()
+
+
 # Without one piece. A change is of a file of the tree: None removes it, a function returns its new text.
 
 Change = Callable[[str], str] | None

@@ -134,6 +134,7 @@ def test_the_first_run_on_a_gpu_is_rehearsed_on_cpus(tmp_path, node_python, with
     copy_programs(node)
     shutil.copytree(tmp_path / "results", node / "results")
     line = [*without_network, str(node / "tests/gpu/first_run.sh"), "--device", "cpu", "--minutes", str(minutes), "out"]
+    line += ["--only", "campaign"]
     environment = {"PATH": os.environ["PATH"], "PYTHON": str(node_python), "HOME": str(tmp_path)}
     done = subprocess.run(
         line, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=minutes * 60 + 30
@@ -160,3 +161,59 @@ def test_the_first_run_on_a_gpu_is_rehearsed_on_cpus(tmp_path, node_python, with
         assert len(records) == 34
     script(tmp_path, "rebuild_report.py", str(results))
     assert (results / "report.html").exists()
+
+
+OPERATIONS = (
+    "all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "reduce", "send_recv_pair",
+    "send_recv_ring", "barrier",
+)  # fmt: skip
+COLLECTIVES = {f"collective-{name}" for name in OPERATIONS}
+LAYOUTS = {
+    "2-ranks": {"train_step-ddp", *COLLECTIVES, "hang", "collective-after-hang"},
+    "2-nodes": {"train_step-ddp", "train_step-bucketed", "train_step-fsdp"},
+    "4-ranks": {"train_step-ddp", *COLLECTIVES},
+}
+
+
+@pytest.mark.timeout(600)
+def test_layouts_of_several_ranks_on_one_gpu_are_rehearsed_on_cpus(tmp_path, node_python, without_network):
+    """With gloo: the hang ends as a timeout, the next launch works, and no campaign gets a record."""
+    node = tmp_path / "node"
+    copy_programs(node)
+    line = [*without_network, str(node / "tests/gpu/first_run.sh"), "--device", "cpu", "--only", "layouts", "out"]
+    environment = {"PATH": os.environ["PATH"], "PYTHON": str(node_python), "HOME": str(tmp_path)}
+    done = subprocess.run(line, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=500)
+    summary = json.loads((tmp_path / "out" / "summary.json").read_text())
+    assert [(stage["name"], stage["outcome"]) for stage in summary["stages"]] == [
+        (name, "passed") for name in ("environment", *LAYOUTS)
+    ], done.stdout + done.stderr
+    assert (done.returncode, summary["passed"], summary["seconds"] < 8 * 60) == (0, True, True)
+    assert sum(stage["limit_s"] for stage in summary["stages"]) <= 8 * 60
+    for name, cells in LAYOUTS.items():
+        found = summary["layouts"][name]
+        records = {record["cell"]: record for record in found["records"]}
+        assert {cell: record["status"] for cell, record in records.items()} == {
+            cell: "timeout" if cell == "hang" else "ok" for cell in cells
+        }
+        for cell in COLLECTIVES & records.keys():
+            assert records[cell]["checks"]
+            assert set(records[cell]["checks"].values()) == {True}
+        assert {record["note"] for record in found["records"]} == {found["note"]}
+        assert (found["num_left"], found["problems"]) == (0, [])
+    assert 6e9 <= records_of(summary, "2-ranks")["hang"]["elapsed_ns"] < 30e9
+    seen = summary["layouts"]["2-nodes"]["preflight"]
+    assert (seen["placement"], seen["backends"]) == ([], {"gloo": "ok"})
+    results = node / "results" / "cpu-first-gpu-run"
+    assert not (results / "launches").exists()
+    assert summary["records"] == {"ok": 0, "failed": []}
+    layout = results / "first-run" / "layouts" / "2-ranks"
+    assert script(tmp_path, "compare.py", str(layout), str(layout), check=False).returncode == 2
+    headers = [json.loads(path.open().readline()) for path in results.glob("**/launches/*.jsonl")]
+    places = {header["campaign"]: {host["host"] for host in header["environment"]["hosts"]} for header in headers}
+    assert places["layout-2-nodes"] == {"node0", "node1"}
+    assert places["layout-2-ranks"] == places["layout-4-ranks"]
+    assert len(places["layout-4-ranks"]) == 1
+
+
+def records_of(summary: dict, layout: str) -> dict[str, dict]:
+    return {record["cell"]: record for record in summary["layouts"][layout]["records"]}

@@ -193,7 +193,8 @@ def type_words(rule: dict, is_plural: bool = False) -> str:
     if "const" in rule:
         return f"`{rule['const']}`"
     if "enum" in rule:
-        return "the names below" if len(rule["enum"]) > MAX_NAMES else " or ".join(f"`{v}`" for v in rule["enum"])
+        words = ["null" if v is None else v for v in rule["enum"]]
+        return "the names below" if len(words) > MAX_NAMES else " or ".join(f"`{word}`" for word in words)
     if "anyOf" in rule:
         return " or ".join(type_words(option, is_plural) for option in rule["anyOf"])
     if rule["type"] == "array":

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from regatta.campaign.load import load_campaign
 from regatta.core.errors import UserError, run_script
+from regatta.launchers.slurm_queue import environment
 
 FROM_CLUSTER = ("partition", "account", "qos", "reservation")
 SECONDS_TO_STOP = 120
@@ -78,7 +79,7 @@ def main() -> None:
     text = SCRIPT.format(folder=shlex.quote(str(Path.cwd())), command=shlex.join(map(str, line)))
     sbatch = sbatch_line(campaign.name, campaign.cluster, logs.resolve() / "driver-%j.log", known.sbatch)
     try:
-        done = subprocess.run(sbatch, input=text, text=True, capture_output=True)
+        done = subprocess.run(sbatch, input=text, text=True, capture_output=True, env=environment())
     except FileNotFoundError:
         raise UserError("sbatch was not found. Run this on a login node of the cluster.") from None
     if done.returncode:

@@ -85,8 +85,10 @@ def parse(benchmark: ModuleType, is_printing: bool) -> argparse.Namespace:
         parser.print_help = lambda file=None: None
     benchmark.add_arguments(parser.add_argument_group("parameters"))
     device = parser.add_argument_group("device")
-    device.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="(default: %(default)s)")
-    device.add_argument("--backend", help="gloo, nccl, ... (default: gloo on cpu, nccl on cuda)")
+    device.add_argument(
+        "--device", type=pytorch_name, choices=("cpu", "cuda"), default="cpu", help="(default: %(default)s)"
+    )
+    device.add_argument("--backend", type=pytorch_name, help="gloo, nccl, ... (default: gloo on cpu, nccl on cuda)")
     sampling = parser.add_argument_group("sampling")
     for key, kind, default, meaning in SAMPLING_OPTIONS:
         word, text = key.split("_")[-1].upper(), f"{meaning} (default: %(default)s)"
@@ -101,6 +103,13 @@ def parse(benchmark: ModuleType, is_printing: bool) -> argparse.Namespace:
         if not value > 0 and not (value == 0 and key in MAY_BE_ZERO):  # NaN fails both
             parser.error(f"{option(key)} = {value}: must be a number above 0")
     return arguments
+
+
+def pytorch_name(text: str) -> str:
+    """Return the text. Raises ArgumentTypeError for ROCm names: PyTorch uses cuda and nccl for AMD GPUs too."""
+    if name := {"rocm": "cuda", "hip": "cuda", "rccl": "nccl"}.get(text.lower()):
+        raise argparse.ArgumentTypeError(f"{text}: write {name}; PyTorch uses this name for AMD GPUs too")
+    return text
 
 
 def option(key: str) -> str:

@@ -21,6 +21,9 @@ VARIABLE_PREFIXES = (
     "KMP_",
     "MKL_",
     "NCCL_",
+    "RCCL_",
+    "MIOPEN_",
+    "HSA_",
     "GLOO_",
     "FI_",
     "UCX_",
@@ -32,6 +35,9 @@ VARIABLE_PREFIXES = (
 TF32_OVERRIDE = "NVIDIA_TF32_OVERRIDE"
 VARIABLES = (
     "CUDA_VISIBLE_DEVICES",
+    "ROCR_VISIBLE_DEVICES",  # set by Slurm for tasks with AMD GPUs, never by Regatta
+    "HIP_VISIBLE_DEVICES",
+    "GPU_DEVICE_ORDINAL",
     "CUDA_DEVICE_MAX_CONNECTIONS",
     "CUDA_LAUNCH_BLOCKING",
     "CUBLAS_WORKSPACE_CONFIG",

@@ -175,10 +175,13 @@ def choose_device(device_type: str, local_rank: int) -> torch.device:
         raise ValueError(f"device {device_type!r}: expected cpu or cuda.")
     num_visible = torch.cuda.device_count()
     if num_visible == 0:
+        names, option = ("CUDA_VISIBLE_DEVICES",), "--nv"
+        if torch.version.hip:
+            names, option = ("ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"), "--rocm; set gpu_vendor: amd"
+        shown = ", ".join(f"{name}={os.environ.get(name)!r}" for name in names)
         raise ValueError(
-            f"device cuda, but this rank sees no GPU (torch {torch.__version__}, "
-            f"CUDA_VISIBLE_DEVICES={os.environ.get('CUDA_VISIBLE_DEVICES')!r}). "
-            "Request GPUs for the job; in a container, pass them through (singularity: --nv)."
+            f"device cuda, but this rank sees no GPU (torch {torch.__version__}, {shown}). "
+            f"Request GPUs for the job; in a container, pass them through (singularity: {option})."
         )
     if num_visible > 1 and local_rank >= num_visible:
         raise ValueError(

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from regatta.campaign import benchmark_files, executables
 from regatta.campaign import program_entries as programs
 from regatta.campaign import script_entries as scripts
+from regatta.campaign.detected_gpus import detected_gpus
 from regatta.campaign.node_types import Shape, clusters_of_stacks, of_node_type, original, shapes_of_stacks
 from regatta.campaign.stacks import complete_stack, stack_problems
 from regatta.campaign.sweep import sweep_errors
@@ -27,6 +28,7 @@ from regatta.runtimes.prologue_steps import prologue_problems
 
 CLUSTERS = Path(__file__).resolve().parents[4] / "config" / "clusters"
 GPU_FOLDER = Path("/proc/driver/nvidia/gpus")  # one entry for each GPU that the driver has bound
+KFD_NODES = Path("/sys/class/kfd/kfd/topology/nodes")  # of AMD's driver: CPUs and GPUs (Linux, amdkfd/kfd_topology.c)
 # Threads of a rank. Ranks also read the first as REGATTA_THREADS_PER_RANK (launch.stack_variables).
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "REGATTA_THREADS_PER_RANK")
 THREADS = "threads per rank, an integer above 0 such as 4; without it, ranks share the host's cores"
@@ -34,7 +36,7 @@ BACKENDS = {"cuda": "nccl", "cpu": "gloo"}  # of cells of programs, which do not
 CELL_FIELDS = ["benchmark", "backend", "stack", "nodes", "gpus_per_node", "world_size"]
 ENTRY = load_schema("campaign")["properties"]["benchmarks"]["items"]["properties"]
 BUILT_IN_FORMATS = tuple(ENTRY["read"]["then"]["enum"])
-LATER_KEYS = ("exclude_nodes",)  # of a cluster file
+LATER_KEYS = ("exclude_nodes", "gpu_type", "gpu_vendor", "gres", "clusters")  # of a cluster file
 SOCKET_VARIABLES = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")  # of network_interface
 
 
@@ -150,7 +152,9 @@ def load_campaign(path: Path, clusters: Path = CLUSTERS, *, may_lack_files: bool
         for name, stack in stacks.items():
             where = ("stacks", name)
             given = [key for key in stack if (*where, key) in file.lines]
-            errors += _problem_errors(file, where, stack, stack_problems(stack, given, cluster), missing)
+            of_stack = [other for copy, other in of_stacks.items() if original(copy) == name] or [cluster]
+            strictest = next((other for other in of_stack if other["gpu_request"] != "none"), of_stack[0])
+            errors += _problem_errors(file, where, stack, stack_problems(stack, given, strictest), missing)
         for error, is_missing in executables.depends_errors(file, sound["benchmarks"], cluster):
             if is_missing and missing is not None:
                 missing.append(Missing(None, error.text, is_in_id=True))
@@ -260,11 +264,13 @@ def load_cluster(campaign: YamlFile, path: Path, clusters: Path, missing: list[M
     raise_errors(file, _cluster_errors(file, cluster, missing))
     if "plugins" in cluster:  # absent otherwise, so that earlier batches stay the same
         cluster["plugins"] = list(map(str, _plugin_paths(path, cluster)))
+    launcher_of(cluster).queue.use_cluster(cluster)
     # As variables they are part of ids. Without the key, earlier ids stay valid.
-    if interface := cluster.pop("network_interface"):
-        cluster["env"] |= dict.fromkeys(SOCKET_VARIABLES, interface)
+    if interfaces := cluster.pop("network_interface"):
+        names = interfaces if isinstance(interfaces, str) else ",".join(interfaces)
+        cluster["env"] |= dict.fromkeys(SOCKET_VARIABLES, names)
     if cluster["gpus_per_node"] == "detect":
-        cluster["gpus_per_node"] = len(list(GPU_FOLDER.iterdir())) if GPU_FOLDER.is_dir() else 0
+        cluster |= detected_gpus(cluster["gpu_vendor"], GPU_FOLDER, KFD_NODES)
     return cluster
 
 

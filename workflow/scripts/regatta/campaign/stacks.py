@@ -2,7 +2,7 @@
 
 A stack of a checked campaign has every key of the schema and three more: `image_id` and `wrapper_sha256`, both null for
 kind host, and the cluster's `gpu_request`; one that names scripts also has `scripts`. `prologue` begins with the
-cluster's steps, and is absent if there are none.
+cluster's steps, and is absent if there are none. With an image and AMD GPUs, `gpu_vendor` is amd, otherwise absent.
 """
 
 import os
@@ -36,7 +36,7 @@ def stack_problems(stack: dict, given: Iterable[str], cluster: dict) -> list[Pro
                 remedy = f"Remove it, or name a cluster with scheduler: {other.name}."
                 text = f"has no effect on a cluster without {other.title}. {remedy}"
                 found.append(Problem((key,), text, has_value=False))
-    return found + launcher.checks.stack_problems(stack, cluster["node_folders"])
+    return found + launcher.checks.stack_problems(stack, cluster)
 
 
 def complete_stack(stack: dict, cluster: dict, *, may_lack_files: bool = False) -> dict:
@@ -68,6 +68,8 @@ def complete_stack(stack: dict, cluster: dict, *, may_lack_files: bool = False) 
     del complete["node_type"]  # what it changes is in `cluster`
     later = {"scripts": _script_hashes(complete, cluster)}
     later["prologue"] = hashed([*cluster["prologue"], *complete.pop("prologue")], cluster["node_folders"])
+    if runtime_of(stack).has_image and cluster.get("gpu_vendor") == "amd":
+        later["gpu_vendor"] = "amd"
     return complete | {key: value for key, value in later.items() if value}
 
 

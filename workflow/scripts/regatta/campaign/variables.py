@@ -14,11 +14,9 @@ TEMPLATES = {  # with the value of a variable
     "WORLD_SIZE": "world_size",
     "NNODES": "nodes",
     **dict.fromkeys(("LOCAL_WORLD_SIZE", "GPUS_PER_NODE"), "gpus_per_node"),
-    **{name: template for launcher in LAUNCHERS.values() for name, template in launcher.ranks.templates.items()},
 }
 OF_COMMAND = re.compile(r"\{(?:nodes|gpus_per_node|world_size)\}")  # templates that env lacks
-PREFIXES = (*(prefix for launcher in LAUNCHERS.values() for prefix in launcher.ranks.variables), "PMI", "OMPI_COMM_")
-OF_LAUNCH = re.compile("|".join([*TEMPLATES, *OF_RANKS, "GROUP_RANK", *(rf"{prefix}\w+" for prefix in PREFIXES)]))
+OF_LAUNCH = re.compile("|".join([*TEMPLATES, *OF_RANKS, "GROUP_RANK", r"PMI\w+", r"OMPI_COMM_\w+"]))
 OF_SHELLS = re.compile(
     r"\w*PATH|LD_PRELOAD|HOME|USER|LOGNAME|PWD|HOSTNAME|TMPDIR|SCRATCH|WORK|PROJECT|CUDA_\w+|ROCM_\w+|OMP_\w+"
 )
@@ -49,7 +47,7 @@ def command_problem(words: list[str], index: int, templates: Collection[str]) ->
     """Return what is wrong with `$NAME` in a word of a command."""
     if has_reader(words):
         return None
-    parts = [part for part in re.split(r"[=:,/]", words[index]) if OF_LAUNCH.fullmatch(_variable(part) or "")]
+    parts = [part for part in re.split(r"[=:,/]", words[index]) if _is_of_launch(_variable(part) or "")]
     word = words[index] if _variable(words[index]) else next(iter(parts), None)
     if word is None:
         return None
@@ -58,7 +56,8 @@ def command_problem(words: list[str], index: int, templates: Collection[str]) ->
 
 
 def _instead(name: str, templates: Collection[str], shell: str) -> str:
-    template = TEMPLATES.get(name)
+    of_launchers = (launcher.ranks.templates.get(name) for launcher in LAUNCHERS.values())
+    template = TEMPLATES.get(name) or next(filter(None, of_launchers), None)
     instead = f"Write {{{template}}}" if template in templates else shell.replace("$NAME", f"${name}")
     return f"{instead}; for a literal $, write $$."
 
@@ -67,7 +66,14 @@ def _variable(word: str) -> str | None:
     """Return the name if a word is a known variable."""
     found = re.fullmatch(VARIABLE, word)
     name = found and (found[1] or found[2])
-    return name if name and (OF_LAUNCH.fullmatch(name) or OF_SHELLS.fullmatch(name)) else None
+    return name if name and (_is_of_launch(name) or OF_SHELLS.fullmatch(name)) else None
+
+
+def _is_of_launch(name: str) -> bool:
+    """Return whether a launch sets a variable, also by a launcher of a plugin."""
+    ranks = [launcher.ranks for launcher in LAUNCHERS.values()]
+    of_launchers = any(name in of.templates or name.startswith(of.variables) for of in ranks)
+    return bool(of_launchers or OF_LAUNCH.fullmatch(name))
 
 
 def has_reader(words: list[str]) -> bool:

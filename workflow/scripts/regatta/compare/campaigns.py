@@ -117,7 +117,7 @@ def read_campaign(folder: Path) -> CampaignResults:
     campaign, measurements = check_baseline_campaign(folder)
     if campaign.imported is None:
         table = _read_measurements(campaign, measurements)
-    else:  # an import writes no tables, and those of an earlier report may lack files that were imported later
+    else:  # an import writes no tables, and those of an earlier report may lack later imports
         table = collect(campaign, folder / "launches")[0]["measurements"]
     headers = read_headers(folder / "launches", table)
     checked = [stack for path in latest_preflight(folder) for stack in read_frozen(Path(path))["stacks"]]

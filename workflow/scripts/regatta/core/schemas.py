@@ -3,7 +3,7 @@
 import contextlib
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from decimal import Decimal, InvalidOperation
 from functools import cache
 from pathlib import Path
@@ -27,6 +27,8 @@ TYPE_NAMES = {
 MOST_LISTED = 20  # known values in a message
 LIMITS = {"minimum": "at least", "exclusiveMinimum": "more than", "maximum": "at most", "exclusiveMaximum": "less than"}
 EMPTY = {"minItems": " Give at least one value, or remove the key.", "minProperties": " Give at least one entry."}
+# PyTorch uses the name cuda for AMD GPUs, and nccl for RCCL (docs.pytorch.org, notes/hip).
+PYTORCH_NAMES = {**dict.fromkeys(("rocm", "hip", "amd", "gpu"), "cuda"), "rccl": "nccl"}
 LENGTHS = {"minLength": "at least", "maxLength": "at most"}
 
 Where = tuple[str | int, ...]  # ("benchmarks", 0, "parameters", "model", 1)
@@ -146,13 +148,14 @@ def _explanation(rule: str, value: object, error: jsonschema.ValidationError) ->
     about = f" ({meaning})" if (meaning := _description(error.schema)) else ""
     if rule == "type":
         wanted = " or ".join(TYPE_NAMES[t] for t in ([limit] if isinstance(limit, str) else limit))
-        return f"is not {wanted}{about}", _type_hint(limit, value, bool(about))
+        return f"is not {wanted}{about}", _type_hint(limit, value, bool(about), error.schema.get("items", {}))
     if rule in ("enum", "const"):
         known = limit if rule == "enum" else [limit]
-        listed = (
-            ", ".join(map(str, known)) if len(known) <= MOST_LISTED else f"{len(known)} names, see config/README.md"
-        )
+        listed = ", ".join("null" if word is None else str(word) for word in known)
+        listed = listed if len(known) <= MOST_LISTED else f"{len(known)} names, see config/README.md"
         hint = " Remove the quotes." if value in map(str, known) else nearest(value, known)
+        if (name := _pytorch_name(value, known)) != value:
+            hint = f" Write '{name}': PyTorch uses this name for AMD GPUs too."
         return f"is unknown.{hint} Choose from: {listed}", ""
     if rule in EMPTY:
         return f"is empty{about}", EMPTY[rule]
@@ -177,9 +180,15 @@ def _as_list(value: object) -> str:
     return yaml.safe_dump(value.split(), default_flow_style=True, width=math.inf, allow_unicode=True).strip()
 
 
-def _type_hint(wanted: str | list[str], value: object, is_described: bool) -> str:
+def _pytorch_name(value: object, known: Iterable[object]) -> object:
+    """Return PyTorch's name for a ROCm name if it is one of the known values, else the value."""
+    name = PYTORCH_NAMES.get(value.lower()) if isinstance(value, str) else None
+    return name if name in known else value
+
+
+def _type_hint(wanted: str | list[str], value: object, is_described: bool, items: dict) -> str:
     if wanted == "array" and not isinstance(value, dict | None):
-        return f" Write {_as_list(value)}."
+        return f" Write {_as_list(_pytorch_name(value, items.get('enum', ())))}."
     if wanted in ("number", "integer") and isinstance(value, str):
         with contextlib.suppress(InvalidOperation):
             if (number := Decimal(value)).is_finite():  # without an exponent: YAML reads 1e-05 as a string

@@ -67,6 +67,11 @@ class Reading:
     environment: dict | None = None
     statistic: str | None = None
 
+    @property
+    def has_only_times(self) -> bool:
+        others = self.samples_ns, self.slowest_ns, self.num_iterations, self.num_warmup, self.failure, self.crash
+        return all(value is None for value in others)
+
 
 @dataclass(frozen=True)
 class ImportedFile:

@@ -29,7 +29,6 @@ from regatta.formats.imported_lines import (
     Import,
     frozen_campaign,
     header_line,
-    hosts_of,
     imported_record,
     launches_by_cell,
 )
@@ -246,12 +245,11 @@ def _launch_files(
     """
     groups: dict[tuple, list[tuple[str, dict, Reading]]] = {}
     times_found, num_found, meant = Counter(), Counter(), ChainMap({}, meanings)
-    known: dict[str, tuple[dict, str]] = {}  # a cell may have thousands of launches
+    known: dict[tuple, tuple[dict, str]] = {}  # a cell may have thousands of launches
 
     def identified(reading: Reading, name: str) -> tuple[dict, str]:
-        shape = reading.nodes, reading.gpus_per_node
-        what = name, reading.benchmark, reading.version, reading.backend, shape, hosts_of(reading, item.source)
-        key = repr((what, reading.parameters))
+        what = name, reading.benchmark, reading.version, reading.backend, reading.nodes, reading.gpus_per_node
+        key = *what, id(reading.parameters), id(reading.environment)
         if key not in known:
             spec = hosts.spec_of(reading, item.source, name)
             known[key] = spec, cell_id(spec)
@@ -280,7 +278,8 @@ def _launch_files(
         place |= {"nodes": nodes, "gpus_per_node": gpus, "order": [cell for cell, _, _ in cells]}
         header = header_line(item, len(groups), place, cells[0][2], time_utc)
         records = [imported_record(*cell, repeat, time_utc, item.is_incomplete) for cell in cells]
-        for line in (header, *records):
+        counted = (record for (*_, reading), record in zip(cells, records, strict=True) if not reading.has_only_times)
+        for line in (header, *counted):  # times and parameters were checked when they were read
             if problem := problem_of(line):  # such as a count beyond 64 bits
                 where = place_of(item.path, (line.get("imported") or {}).get("line"))
                 raise UserError(f"{where}: invalid values ({problem}). Nothing was imported.")
@@ -364,9 +363,9 @@ def _write_launches(folder: Path, launches: dict[str, list[dict]]) -> None:
 
 
 def _move_into(folder: Path) -> None:
-    """Move the files of a complete staging folder: launches, last the campaign, so that one always exists.
+    """Move the files of a complete staging folder: launches first, the campaign last, so that one always exists.
 
-    Tables of an earlier report lack the new files, and are removed.
+    Tables of an earlier report lack the new launches, so they are removed.
     """
     complete = folder / COMPLETE
     for path in (folder / "measurements.csv", *folder.glob("tables/*.csv")):

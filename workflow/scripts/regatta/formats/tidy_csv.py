@@ -9,7 +9,6 @@ import io
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from functools import cache
 
 import pandas as pd
 
@@ -111,15 +110,21 @@ COLUMNS = {name for names in (*OF_BENCHMARK.values(), *OPTIONAL.values()) for na
 def _read_simple(text: str, name: str) -> ImportedFile:
     """Read rows of one launch and cell each. The same cell in several rows is measured in as many launches."""
     readings, settings, notes = [], set(), {}
+    cells: dict[tuple, tuple] = {}  # by all fields but the time: a cell may have thousands of rows
     for line, fields in _rows(text, name, NEEDED, COLUMNS):
         if len(readings) == MOST_RESULTS:
             raise refusal(name, line, f"more than {MOST_RESULTS:,} rows", "fewer; split the file")
-        readings.append(_simple_reading(fields, name, line))
+        cell = tuple(value for column, value in fields.items() if column != "seconds")
+        if (known := cells.get(cell)) and (seconds := _value(fields["seconds"], "seconds", name, line)):
+            readings.append(Reading(line, *known, times_s={"p50_s": seconds}, printed={"seconds": seconds}))
+            continue
+        readings.append(reading := _simple_reading(fields, name, line))
+        cells[cell] = reading.benchmark, reading.parameters, reading.nodes, reading.gpus_per_node
         settings.add((fields["backend"], fields["device"]))
-        known = {"dtype": "fp32"} if readings[-1].benchmark == "collective" else readings[-1].parameters
-        for column in OPTIONAL[readings[-1].benchmark]:
+        known = {"dtype": "fp32"} if reading.benchmark == "collective" else reading.parameters
+        for column in OPTIONAL[reading.benchmark]:
             if not fields.get(column) and known[column] is not None:
-                text = f"{column} not in the file; default of {readings[-1].benchmark} assumed: {known[column]}"
+                text = f"{column} not in the file; default of {reading.benchmark} assumed: {known[column]}"
                 notes.setdefault(text, line)
     if len(settings) != 1:
         raise refusal(name, 1, f"{len(settings)} pairs of backend and device", "one backend and device per file")
@@ -135,21 +140,17 @@ def _simple_reading(row: dict[str, str], name: str, line: int) -> Reading:
         if not row.get(column):
             raise refusal(name, line, f"no {column}", f"{column} in each row of {benchmark}")
     if row["device"] not in DEVICES:
-        raise refusal(name, line, f"device {quoted(row['device'])}", "cpu or cuda")
+        raise refusal(name, line, f"device {quoted(row['device'])}", "cpu or cuda (also for AMD GPUs)")
     columns = (*NEEDED, *OF_BENCHMARK[benchmark], *OPTIONAL[benchmark])
     values = {column: _value(row.get(column), column, name, line, least=1) for column in columns}
     given = {column: value for column, value in values.items() if column not in NEEDED and value is not None}
-    parameters, seconds = _parameters(benchmark, *given.items()), values["seconds"]
+    if benchmark == "collective":
+        parameters = collective_parameters(given["operation"], given["message_bytes"], given.get("dtype", "fp32"))
+    else:
+        parameters = parameters_of(benchmark, **given)
+    seconds = values["seconds"]
     shape = values["nodes"], values["gpus_per_node"]
     return Reading(line, benchmark, parameters, *shape, times_s={"p50_s": seconds}, printed={"seconds": seconds})
-
-
-@cache  # a cell may have thousands of rows
-def _parameters(benchmark: str, *given: tuple[str, object]) -> dict:
-    if benchmark == "collective":
-        named = dict(given)
-        return collective_parameters(named["operation"], named["message_bytes"], named.get("dtype", "fp32"))
-    return parameters_of(benchmark, **dict(given))
 
 
 # The tidy CSV, read.

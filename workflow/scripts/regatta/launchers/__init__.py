@@ -1,7 +1,7 @@
 """Launchers: how ranks are started and jobs requested, by the `scheduler` of a cluster file.
 
-A new scheduler is a module with a `Launcher` and an entry in LAUNCHERS. Command lines are lists of arguments: no value
-of a campaign passes through a shell. Text for a shell is for people.
+A new scheduler is a module with a `Launcher` and an entry in LAUNCHERS, here or in a plugin of a site. Command lines
+are lists of arguments: no value of a campaign passes through a shell. Text for a shell is for people.
 """
 
 import contextlib
@@ -21,7 +21,7 @@ from regatta.launchers import local, slurm
 from regatta.launchers.base import LOOPBACK, Geometry, Launcher, Ranks, free_port, start, stop
 from regatta.runtimes import RUNTIMES, runtime_of
 from regatta.runtimes.base import quote_for_shell
-from regatta.runtimes.plugins import load_plugin
+from regatta.runtimes.plugins import ADDITIONS, load_plugin
 from regatta.runtimes.prologue_steps import before_by_hand
 
 LAUNCHERS: dict[str, Launcher] = {
@@ -29,6 +29,7 @@ LAUNCHERS: dict[str, Launcher] = {
     "slurm": slurm.LAUNCHER,
 }
 check_listed("launchers", "Launcher", LAUNCHERS.values(), "LAUNCHERS of launchers/__init__.py")
+ADDITIONS["LAUNCHERS"] = ("launcher", LAUNCHERS, Launcher)
 
 STACK_KEYS = tuple(key for launcher in LAUNCHERS.values() for key in launcher.ranks.stack_keys)  # options of a stack
 NOT_INHERITED = ("PYTHON", "REGATTA_")
@@ -48,8 +49,11 @@ SECONDS_WITHOUT_ANSWER = 60
 
 
 def launcher_of(cluster: dict) -> Launcher:
-    """Return the launcher of a cluster."""
-    return LAUNCHERS[cluster["scheduler"]]
+    """Return the launcher of a cluster, which one of its plugins may have."""
+    name = cluster["scheduler"]
+    if name not in LAUNCHERS:
+        load_plugins(cluster)
+    return LAUNCHERS[name]
 
 
 def launch_argv(
@@ -211,6 +215,10 @@ class Allocation:
         """Return the job's state; None on one machine, or if unknown to the scheduler."""
         return self.launcher.queue.state(self.job)
 
+    def state_after_signal(self, cluster: dict) -> str | None:
+        """Return the job's state after a signal: TIMEOUT if its time limit is near; None as for `state`."""
+        return self.launcher.queue.state_after_signal(self.job, cluster)
+
     def state_of(self, job: str | None) -> str | None:
         """Return the state of an earlier job; None if there was none, or if unknown to the scheduler."""
         return self.launcher.queue.state(job) if self.job and job and job != self.job else None
@@ -256,14 +264,20 @@ class Allocation:
             time.sleep(STEP_POLL_SECONDS)
 
 
+def load_plugins(cluster: dict) -> None:
+    """Load the plugins of a cluster file that was read before."""
+    for path in cluster.get("plugins", ()):
+        load_plugin(Path(path))
+
+
 def find_allocation(cluster: dict) -> Allocation:
     """Load the plugins of a cluster, and return where its ranks are started.
 
     Raises UserError outside of a job if ranks need one.
     """
-    for path in cluster.get("plugins", ()):
-        load_plugin(Path(path))
+    load_plugins(cluster)
     launcher = launcher_of(cluster)
+    launcher.queue.use_cluster(cluster)
     return Allocation(launcher, launcher.queue.find_job(cluster))
 
 

@@ -163,6 +163,10 @@ class Queue(ABC):
         """Return who holds the lock, such as ` by alice (process 123)`; empty if unknown."""
         return ""
 
+    def use_cluster(self, cluster: dict) -> None:
+        """Make the scheduler's commands use the cluster that a cluster file names."""
+        return
+
     def find_job(self, cluster: dict) -> JobId:
         """Return the job that this process runs in. Raises UserError if ranks need one."""
         return None
@@ -174,6 +178,10 @@ class Queue(ABC):
     def state(self, job: JobId) -> str | None:
         """Return the job's state, RUNNING, PENDING, TIMEOUT, NODE_FAIL and so on; None if unknown."""
         return None
+
+    def state_after_signal(self, job: JobId, cluster: dict) -> str | None:
+        """Return the job's state after a signal to this process, which may precede the time limit."""
+        return self.state(job)
 
     def foreign_steps(self, job: JobId) -> list[str] | None:
         """Return the job's other measurements; None if unknown."""
@@ -258,7 +266,7 @@ class Checks(ABC):
     def cluster_problems(self, cluster: dict) -> list[Problem]:
         return []
 
-    def stack_problems(self, stack: dict, node_folders: list[str]) -> list[Problem]:
+    def stack_problems(self, stack: dict, cluster: dict) -> list[Problem]:
         return []
 
     def site_problems(self, cluster: dict, shapes: Sequence[tuple[int, int]], stacks: dict[str, dict]) -> list[str]:

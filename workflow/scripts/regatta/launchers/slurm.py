@@ -5,39 +5,24 @@ import os
 import re
 import signal
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import TextIO
 
-from regatta.core.errors import Problem, UserError
+from regatta.core.errors import UserError
 from regatta.core.files import Taken, hold_number
 from regatta.core.matching import BY_SRUN
 from regatta.launchers import slurm_queue as queue
 from regatta.launchers import slurm_resources as resources
 from regatta.launchers.base import Checks, Geometry, Launcher, LogReading, Queue, Ranks, TaskEnd, label_option
+from regatta.launchers.slurm_options import RUN_BY_SRUN, cluster_problems, script_option, srun_problems
 from regatta.launchers.slurm_queue import STEP_NAME, expand
-from regatta.runtimes.base import is_below
 
 # Once one rank has ended, the others have this long to shut down; then srun ends them.
 SECONDS_AFTER_FIRST_EXIT = 60
 PORT_BY_HAND = "MASTER_PORT=29500"
-SCRIPT_OPTIONS = ("--task-prolog", "--task-epilog", "--prolog", "--epilog")
-RUN_BY_SRUN = ("--prolog", "--epilog")  # srun looks for a plain name in its folder; tasks look on the nodes' PATH
-JOB_OPTIONS = {
-    "partition": "-p --partition",
-    "account": "-A --account",
-    "qos": "-q --qos",
-    "constraint": "-C --constraint",
-    "reservation": "--reservation",
-    "exclusive": "--exclusive",
-}
-# Options that Regatta passes.
-SRUN_BY_REGATTA = (
-    "-N --nodes -n --ntasks --ntasks-per-node -G --gpus --gpus-per-node --gres -t --time --jobid -o --output -e "
-    "--error -K --kill-on-bad-exit --export -D --chdir -J --job-name -W --wait --overlap"
-).split()
 TEMPLATES = {
     **dict.fromkeys(("SLURMD_NODENAME", "SLURM_LAUNCH_NODE_IPADDR"), "first_host"),
     **dict.fromkeys(("SLURM_NTASKS", "SLURM_NPROCS"), "world_size"),
@@ -45,84 +30,6 @@ TEMPLATES = {
     **dict.fromkeys(("SLURM_NTASKS_PER_NODE", "SLURM_TASKS_PER_NODE", "SLURM_GPUS_ON_NODE"), "gpus_per_node"),
     "SLURM_GPUS_PER_NODE": "gpus_per_node",
 }
-STARTS_NO_RANK = "starts no rank. Remove it."
-NODES_OF_JOB = "may contradict the nodes of the job. Set this in the cluster file: "
-# Options that break a launch, each with the reason and what to use instead.
-SRUN_REFUSED = {
-    **dict.fromkeys(("--help", "-h", "--usage", "--version", "-V", "--test-only"), STARTS_NO_RANK),
-    "--mpi=list": STARTS_NO_RANK,
-    **dict.fromkeys(("--exclude", "-x"), f"{NODES_OF_JOB}exclude_nodes: [NODES]."),
-    **dict.fromkeys(("--nodelist", "-w", "--nodefile", "-F"), f"{NODES_OF_JOB}sbatch: [--nodelist=NODES]."),
-    **dict.fromkeys(("--uid", "--gid"), "would start the ranks as another user. Remove it."),
-    "--multi-prog": "would start other programs instead of Regatta's ranks. Remove it; to wrap the ranks, use wrapper.",
-    "--pty": "needs a terminal, and would start rank 0 only. Remove it.",
-    **dict.fromkeys(("--no-kill", "-k"), "would leave ranks waiting for a failed node. Remove it."),
-    **{
-        option: f"applies to the job, not to a launch. Set {key} in the cluster file."
-        for key in ("partition", "account", "qos", "reservation")
-        for option in JOB_OPTIONS[key].split()
-    },
-}
-SBATCH_BY_REGATTA = (
-    "-N --nodes -n --ntasks --ntasks-per-node -c --cpus-per-task -t --time -p --partition -A --account -q --qos "
-    "-C --constraint --reservation --exclusive --mem --mem-per-cpu -G --gpus --gpus-per-node --gres -J "
-    "--job-name -o --output -e --error --export --comment --parsable --wrap -D --chdir -k --no-kill -M "
-    "--clusters --ntasks-per-gpu --cpus-per-gpu --requeue --no-requeue -a --array"
-).split()
-
-# Keys of the cluster file, or of the campaign, from which options of Regatta follow.
-KEYS_OF_OPTIONS = {
-    option: key
-    for key, options in {
-        "`shapes` of the campaign": "-N --nodes -n --ntasks --ntasks-per-node",
-        "`cpus_per_rank`": "-c --cpus-per-task",
-        "`gpu_request`": "-G --gpus --gpus-per-node --gres --ntasks-per-gpu --cpus-per-gpu",
-        "`memory_mb_per_node`": "--mem --mem-per-cpu",
-        "`max_walltime_minutes`": "-t --time",
-        "`env`": "--export",
-        **{f"`{key}`": options for key, options in JOB_OPTIONS.items()},
-    }.items()
-    for option in options.split()
-}
-
-
-def option_problems(
-    key: str, options: list[str], taken: list[str], refused: Mapping[str, str] = MappingProxyType({})
-) -> list[Problem]:
-    """Return a problem for each option that Regatta also passes, since a duplicate would start other ranks than
-    planned, and for each refused one, with the reason."""
-    found = []
-    for index, option in enumerate(options):
-        name, separator, value = re.fullmatch(r"([^= ]*)([= ]?)(.*)", option, re.DOTALL).groups()
-        if name in taken or (option[:2] in taken and not option.startswith("--")):
-            source = KEYS_OF_OPTIONS.get(name) or KEYS_OF_OPTIONS.get(option[:2])
-            text = f"is set by Regatta, from {source}. Change that key" if source else "is set by Regatta"
-            found.append(Problem((key, index), f"{text}, and remove the option." if source else f"{text}. Remove it."))
-        elif reason := refused.get(option) or refused.get(name if name.startswith("--") else option[:2]):
-            found.append(Problem((key, index), reason))
-        elif name.startswith("--") and separator == " ":
-            found.append(Problem((key, index), f"must be written as {name}={value.strip()}."))
-    return found
-
-
-def srun_problems(owner: dict, node_folders: list[str]) -> list[Problem]:
-    """Return what is wrong with the `srun` of a stack or a cluster, such as a script that cannot be hashed."""
-    found = option_problems("srun", owner["srun"], SRUN_BY_REGATTA, SRUN_REFUSED)
-    for index, option in enumerate(owner["srun"]):
-        path = Path(_script_option(option)[1])
-        is_readable = os.path.isfile(path) and os.access(path, os.R_OK)
-        if "/" in str(path) and not is_below(path, node_folders) and not is_readable:
-            remedy = "Write its absolute path, or add its folder to node_folders if only compute nodes have it."
-            text = f"names a file that cannot be read here. {remedy}"
-            found.append(Problem(("srun", index), text, is_missing=True, is_in_id=True))
-    return found
-
-
-def _script_option(option: str) -> tuple[str, str]:
-    """Return the full name and the value of an option that names a script, also abbreviated; else two empty strings."""
-    name, _, value = option.partition("=")
-    whole = [known for known in SCRIPT_OPTIONS if known.startswith(name) and len(name) > 2]
-    return (whole[0], value) if whole else ("", "")
 
 
 # Launches.
@@ -260,10 +167,9 @@ class SlurmRanks(Ranks):
         self, geometry: Geometry, stack: dict, python: list[str], program: list[str], limit_seconds: float | None = None
     ) -> list[str]:
         """Return srun with one task per rank. All options are explicit: ranks do not inherit SLURM_*."""
-        gpus, line = geometry.gpus_per_node, _srun(geometry, geometry.num_local_ranks)
-        if geometry.device == "cuda":
-            request = geometry.cluster["gpu_request"]
-            line += {"gpus-per-node": [f"--gpus-per-node={gpus}"], "gres": [f"--gres=gpu:{gpus}"], "none": []}[request]
+        line = _srun(geometry, geometry.num_local_ranks)
+        if resources.requests_gpus(geometry):  # otherwise, a step inherits the job's resources
+            line += resources.gpu_options(geometry)
         line += [*nodes_of_step(geometry), f"--job-name={STEP_NAME}", "--kill-on-bad-exit=1"]
         line += [f"--wait={SECONDS_AFTER_FIRST_EXIT}", "--export=ALL"]
         line += [] if limit_seconds is None else [f"--time={math.ceil(limit_seconds / 60)}"]
@@ -288,7 +194,7 @@ class SlurmRanks(Ranks):
 
     def script_paths(self, stack: dict) -> dict[str, Path]:
         """Return the scripts that options of srun name. Of several, srun takes the last."""
-        options = [_script_option(option) for option in stack["srun"]]
+        options = [script_option(option) for option in stack["srun"]]
         return {name: Path(value) for name, value in options if "/" in value or (name in RUN_BY_SRUN and value)}
 
     def dump_stacks(self, job: str | None, process: subprocess.Popen, hosts: Sequence[str] = ()) -> None:
@@ -314,6 +220,7 @@ class SlurmQueue(Queue):
     """Functions of slurm_queue.py and slurm_resources.py, and the lock of a job."""
 
     end_foreign = "scancel"
+    use_cluster = staticmethod(queue.use_cluster)
     hosts = staticmethod(queue.hosts_of_job)
     state = staticmethod(queue.job_state)
     states = staticmethod(queue.states)
@@ -330,6 +237,13 @@ class SlurmQueue(Queue):
             remedy = "Use --profile profiles/slurm, or profiles/local in an allocation (salloc) of the batch's shape."
             raise UserError(f"cluster '{cluster['name']}' has scheduler slurm, but this is not a Slurm job. {remedy}")
         return job
+
+    def state_after_signal(self, job: str, cluster: dict) -> str | None:
+        state = queue.job_state(job)
+        if state != "RUNNING":
+            return state
+        left = queue.ask(["squeue", "--noheader", f"--jobs={job}", "--format=%L"], queue.STATE_SECONDS)
+        return "TIMEOUT" if resources.minutes_of(left) * 60 <= resources.most_seconds_left(cluster) else state
 
     def lock(self, job: str, folder: Path) -> TextIO:
         """Lock a job for this user across results folders; beside the results if the home directory cannot be locked.
@@ -348,25 +262,13 @@ class SlurmQueue(Queue):
 
 class SlurmChecks(Checks):
     stack_problems = staticmethod(srun_problems)
+    cluster_problems = staticmethod(cluster_problems)
     site_problems = staticmethod(resources.site_problems)
     cluster_keys = tuple(
-        "cpus_per_rank memory_mb_per_node gpu_request partition account qos constraint reservation exclude_nodes "
-        "exclusive sbatch srun max_walltime_minutes node_types max_jobs network_interface".split()
+        "cpus_per_rank memory_mb_per_node gpu_request gpu_type gres partition account qos constraint "
+        "reservation clusters exclude_nodes exclusive sbatch srun max_walltime_minutes node_types max_jobs "
+        "network_interface".split()
     )
-
-    def cluster_problems(self, cluster: dict) -> list[Problem]:
-        found = option_problems("sbatch", cluster["sbatch"], SBATCH_BY_REGATTA)
-        if cluster["exclude_nodes"]:
-            text = "duplicates exclude_nodes. Move the nodes there."
-            given = [index for index, option in enumerate(cluster["sbatch"]) if resources.EXCLUDE.fullmatch(option)]
-            found += [Problem(("sbatch", index), text) for index in given]
-        for index, names in enumerate(cluster["exclude_nodes"]):
-            try:
-                resources.node_names(names)
-            except ValueError:
-                text = "is not a host list. Write a name, or a list such as n[5-8]."
-                found.append(Problem(("exclude_nodes", index), text))
-        return found + srun_problems(cluster, cluster["node_folders"])
 
     def profile_problem(self, cluster: dict, is_local: bool, shapes: list[tuple[int, int]]) -> str | None:
         """Return why jobs cannot be submitted, or why launches do not fit into the user's allocation."""

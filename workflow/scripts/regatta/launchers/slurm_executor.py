@@ -4,6 +4,7 @@ It has only the public interface of snakemake_interface_executor_plugins. Snakem
 workflow/plugins.
 """
 
+import itertools
 import re
 import shlex
 import time
@@ -17,22 +18,29 @@ from snakemake_interface_executor_plugins.jobs import JobExecutorInterface
 
 from regatta.core.text import one_line
 from regatta.launchers import slurm_queue as queue
+from regatta.launchers.slurm_errors import kind_of_error
+from regatta.model.launches import JobEvent
 from regatta.store.jobs import NO_SPACE_LEFT, is_full, jobs_of_batch
 
+# Slurm's --signal=B:TERM reaches only the shell, which passes it on to its process group: Snakemake and the supervisor,
+# but not srun. The shell must survive it: otherwise, Slurm would kill the supervisor.
+SCRIPT = """#!/bin/sh
+trap 'trap "" TERM; kill -s TERM 0; is_stopped=1' TERM
+{command} &
+wait $!
+status=$?
+[ -z "$is_stopped" ] || {{ wait $!; status=$?; }}  # the signal interrupted the first
+exit $status
+"""
+COMMENT = re.compile("--com[a-z]*=")  # an option of the user, possibly abbreviated
+MAX_PREEMPTIONS = 5  # of a batch, in a row and without a new record; further ones are failed attempts
 FORGOTTEN = ("no such job", "")  # state and reason of a job that Slurm does not list
 LOGS = Path(".snakemake/slurm_logs")
 SUBMIT_SECONDS = (10.0, 120.0)  # first and longest delay after a rejected submission; it doubles each time
 STOP_SECONDS = 0.2
 CLOCK_SECONDS = 5.0
 MAX_CAUSE = 300
-# Transient errors of sbatch: limits on the number of jobs, and a busy controller.
-TEMPORARY = re.compile(
-    r"MaxSubmitJob|MaxJobs|GrpSubmitJobs|job submit limit|temporarily unable to accept job|"
-    r"Resource temporarily unavailable|Unable to contact slurm controller|Socket timed out|"
-    r"Slurm backup controller in standby"
-)
-# Errors about the size of a job end with the same words, but are permanent: one of these reasons precedes them.
-PERMANENT = re.compile(r"\b\w*(?:MaxWall|MaxNode|MaxCpu|MaxTRES|MaxGRES|MaxMem|MinCpu|NotAllowed|Invalid)\w*")
+RETRY_HOURS = 2  # how long submission is retried while sbatch fails with temporary errors
 # Reasons for which a job waits until its request is changed (squeue(1), JOB REASON CODES).
 CANNOT_START = (
     "PartitionNodeLimit PartitionTimeLimit PartitionConfig BadConstraints InvalidAccount InvalidQOS "
@@ -50,7 +58,11 @@ class Executor(RemoteExecutor):
     def __post_init__(self) -> None:
         self.live: dict[str, SubmittedJobInfo] = {}
         self.submitted_s: dict[str, float] = {}
-        self.num_refused, self.retry_s = 0, 0.0  # submissions in a row; time of the next one
+        # Rejections in a row; time of the first one; time of the next try.
+        self.num_refused, self.first_refused_s, self.retry_s = 0, 0.0, 0.0
+        self.refused: dict[str, JobExecutorInterface] = {}  # by batch: sbatch failed, but may have submitted the job
+        self.errors: set[str] = set()  # of sbatch, since the last submission
+        self.preemptions: dict[str, int] = {}  # by batch: in a row, without a new record
         self.has_new_jobs, self.is_closing, self.is_answering = False, False, True
         self.logged: set[tuple[str, str]] = set()
 
@@ -78,7 +90,8 @@ class Executor(RemoteExecutor):
 
     def cancel_jobs(self, active_jobs: list[SubmittedJobInfo]) -> None:
         self.is_closing = True
-        if jobs := list(self.live):
+        found = [self._in_queue(job) or [] for job in self.refused.values()]
+        if jobs := [*self.live, *itertools.chain(*found)]:
             queue.ask(["scancel", *jobs])
 
     # Submission.
@@ -90,35 +103,64 @@ class Executor(RemoteExecutor):
         if is_enough or self.is_closing or time.monotonic() < self.retry_s:
             return True
         log = LOGS / f"rule_{job.name}" / f"{name_of(job)}-%j.log"
+        if name_of(job) in self.refused:
+            found = self._in_queue(job)
+            if found is None:
+                return self._is_refused_for_now(job_info, "Unable to contact slurm controller: squeue does not respond")
+            if found:
+                self._note_submission(job_info, found[0], log)
+                return False
         log.parent.mkdir(parents=True, exist_ok=True)
         line = ["sbatch", "--parsable", "--export=ALL", "--no-requeue", f"--chdir={Path.cwd()}", f"--output={log}"]
-        comment = f"rule_{job.name}_wildcards_{job.wildcards.campaign}_{name_of(job)}"  # a later run knows it by this
-        line += [f"--job-name={job_name(job.wildcards)}", f"--comment={comment}"]
-        line += shlex.split(job.resources["options"])
-        # exec: a shell would die of the SIGTERM at the time limit, and Slurm then kills the supervisor with it.
-        done = queue.submit(line, f"#!/bin/sh\nexec {self.format_job_exec(job)}\n")
+        options = shlex.split(job.resources["options"])
+        identity = f"rule_{job.name}_wildcards_{job.wildcards.campaign}_{name_of(job)}"  # a later run knows it by this
+        name = identity if any(map(COMMENT.match, options)) else job_name(job.wildcards)
+        line += [f"--job-name={name}", *([f"--comment={identity}"] if name != identity else []), *options]
+        done = queue.submit(line, SCRIPT.format(command=self.format_job_exec(job)))
         found = re.search(r"^(\d+)(?:;.*)?$", done.stdout, re.MULTILINE) if done.returncode == 0 else None
         if found is None:
             return self._is_refused_for_now(job_info, done.stderr or done.stdout)
-        job_info.external_jobid = found[1]
-        self.num_refused, self.submitted_s[found[1]] = 0, time.time()
-        self.live[found[1]] = job_info
-        self.logger.info(f"{name_of(job)}: Slurm job {found[1]} (log: {str(log).replace('%j', found[1])})")
+        self._note_submission(job_info, found[1], log)
         if self.is_closing:  # since its sbatch began
             queue.ask(["scancel", found[1]])
         return False
 
+    def _note_submission(self, job_info: SubmittedJobInfo, external: str, log: Path) -> None:
+        job_info.external_jobid, name = external, name_of(job_info.job)
+        self.num_refused, self.submitted_s[external] = 0, time.time()
+        self.refused.pop(name, None)
+        self.errors.clear()
+        self.live[external] = job_info
+        self.logger.info(f"{name}: Slurm job {external} (log: {str(log).replace('%j', external)})")
+
+    def _in_queue(self, job: JobExecutorInterface) -> list[str] | None:
+        """Return the queued jobs of a batch whose ids sbatch has not reported; None if squeue does not answer."""
+        jobs, known = queue.live_jobs(job.wildcards.campaign, Path.cwd()), self.submitted_s
+        return jobs and [found.id for found in jobs if found.batch == name_of(job) and found.id not in known]
+
     def _is_refused_for_now(self, job_info: SubmittedJobInfo, message: str) -> bool:
+        """Return whether a rejected job is submitted again later; otherwise, report its failure."""
         error = one_line(message.replace("sbatch: error: ", "").strip(), MAX_CAUSE).removesuffix(".")
-        if not TEMPORARY.search(message) or PERMANENT.search(message):
+        kind, now = kind_of_error(message), time.monotonic()
+        if kind == "permanent":
+            self.num_refused = 0
             self._fail(job_info, f"Slurm rejected the job: {error}. Not resubmitted.", is_final=True)
             return False
+        if self.num_refused == 0 or (kind == "limit" and self.live):  # jobs that end make room
+            self.first_refused_s = now
+        if now >= self.first_refused_s + RETRY_HOURS * 3600:
+            why = f"Slurm has rejected jobs for {RETRY_HOURS} h; last error: {error}"
+            self._fail(job_info, f"{why}. Not resubmitted: run the same command again later.", is_final=True)
+            return False
+        self.refused[name_of(job_info.job)] = job_info.job
         first, longest = SUBMIT_SECONDS
-        self.retry_s = time.monotonic() + min(longest, first * 2**self.num_refused)
-        if self.num_refused == 0:
+        self.retry_s = now + min(longest, first * 2**self.num_refused)
+        if error not in self.errors:
+            self.errors.add(error)
+            remedy = " To limit the jobs in the queue, set max_jobs in the cluster file." if kind == "limit" else ""
             self.logger.warning(
-                f"Slurm rejects further jobs for now: {error}. Regatta retries at least every {longest:g} s."
-                " To limit the jobs in the queue, set max_jobs in the cluster file."
+                f"Slurm rejects jobs for now: {error}. Regatta retries at least every {longest:g} s, for at most"
+                f" {RETRY_HOURS} h.{remedy}"
             )
         self.num_refused = min(self.num_refused + 1, 10)
         return True
@@ -149,9 +191,35 @@ class Executor(RemoteExecutor):
         if state == "COMPLETED" or (state == FORGOTTEN[0] and all(Path(path).exists() for path in job.output)):
             del self.live[external]
             self.report_job_success(job_info)
+        elif self._is_preempted(job_info, state):
+            del self.live[external]
+            job_info.external_jobid, self.has_new_jobs = None, True
+            return False
         else:
             self._fail(job_info, *self._explain(job, external, state))
         return True
+
+    def _is_preempted(self, job_info: SubmittedJobInfo, state: str) -> bool:
+        """Return whether a preempted job is resubmitted, without counting as one of Snakemake's attempts."""
+        job, external, results = job_info.job, job_info.external_jobid, self._results(job_info.job)
+        name, note = name_of(job), self._note(job, external)
+        if (state != "PREEMPTED" and not (note and note.cause.endswith(": PREEMPTED"))) or is_full(results):
+            return False
+        num = self.preemptions[name] = 0 if note and note.num_records else self.preemptions.get(name, 0) + 1
+        if num > MAX_PREEMPTIONS:
+            return False
+        without = f" ({num} of at most {MAX_PREEMPTIONS} times without a new record)" if num else ""
+        self.logger.info(f"{name}: Slurm preempted job {external}. The job is resubmitted{without}.")
+        return True
+
+    def _results(self, job: JobExecutorInterface) -> Path:
+        return Path("results") / job.wildcards.campaign
+
+    def _note(self, job: JobExecutorInterface, external: str) -> JobEvent | None:
+        """Return how a job ended, if it recorded that."""
+        name = name_of(job)
+        folder = self._results(job) / ("preflight" if name.startswith("preflight") else "batches") / name
+        return next((event for event in jobs_of_batch(folder)[::-1] if event.job == external), None)
 
     def _fail(self, job_info: SubmittedJobInfo, text: str, is_final: bool) -> None:
         """Report that a job failed. is_final: it would fail again."""
@@ -162,9 +230,7 @@ class Executor(RemoteExecutor):
 
     def _explain(self, job: JobExecutorInterface, external: str, state: str) -> tuple[str, bool]:
         """Return why a job failed, and whether it would fail again for the same reason."""
-        name, results = name_of(job), Path("results") / job.wildcards.campaign
-        folder = results / ("preflight" if name.startswith("preflight") else "batches") / name
-        note = next((event for event in jobs_of_batch(folder)[::-1] if event.job == external), None)
+        name, results, note = name_of(job), self._results(job), self._note(job, external)
         cause = note.cause if note else self._last_line(job.log, external)
         cause = cause or f"Slurm reports {state}; the job left no message."
         if is_full(results) or NO_SPACE_LEFT in cause:

@@ -51,6 +51,7 @@ def _numbers(text: str) -> list[str]:
 
 
 COMMAND_SECONDS = 60  # enough for a busy controller; one that is down must not hold a batch indefinitely
+SUBMIT_SECONDS = 600  # sbatch itself retries for minutes
 STEP_END_SECONDS = 60.0
 STATES_SECONDS = 10  # a view of the run waits for the answer
 STATE_SECONDS = 5  # most of the time between SIGTERM and SIGKILL (KillWait, 30 s by default) is for writing
@@ -60,6 +61,8 @@ STEP_NAME = "regatta"  # name of rank steps, which other Regatta processes in th
 WAIT_SECONDS = 5.0
 OPTIONS_OF_COMMANDS = ("SQUEUE_", "SINFO_", "SCANCEL_", "SCONTROL_", "SACCT_")
 OF_SITE = ("SLURM_CONF", "SLURM_CLUSTERS", "SLURM_JWT")  # not of a job
+OF_CLUSTER: dict[str, str] = {}  # variables of Slurm's commands for the cluster that a cluster file names
+CLUSTER_HEADING = re.compile(r"^CLUSTER: .*\n?", re.MULTILINE)  # printed by some versions if SLURM_CLUSTERS is set
 MAX_JOBS_NAMED = 10
 LIVE = ("PENDING", "CONFIGURING", "RUNNING", "COMPLETING", "SUSPENDED", "REQUEUED", "REQUEUE_HOLD", "STOPPED")
 
@@ -78,9 +81,17 @@ def job_id() -> str | None:
     return os.environ.get("SLURM_JOB_ID") or None
 
 
+def use_cluster(cluster: dict) -> None:
+    """Make Slurm's commands use the cluster that `clusters` in a cluster file names, instead of this machine's."""
+    OF_CLUSTER.clear()
+    if cluster.get("clusters"):
+        OF_CLUSTER["SLURM_CLUSTERS"] = cluster["clusters"]
+
+
 def environment() -> dict[str, str]:
     """Return the environment of Slurm's commands: this process's, without the user's filters and formats."""
-    return {name: value for name, value in os.environ.items() if not name.startswith(OPTIONS_OF_COMMANDS)}
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(OPTIONS_OF_COMMANDS)}
+    return kept | OF_CLUSTER
 
 
 def hosts_of_job(job: str) -> list[str]:
@@ -119,21 +130,29 @@ def meeting_point(meeting: Mapping[str, str] | None = None) -> dict[str, str]:
 def job_state(job: str) -> str | None:
     """Return a job's state, such as RUNNING, or why it ends: NODE_FAIL, TIMEOUT, CANCELLED, PREEMPTED; None if unknown.
 
-    A job that is ending is COMPLETING, and only the JSON form contains the final state.
+    A job that is ending is COMPLETING, and only the JSON form contains the final state. During its grace
+    period, Slurm reports a preempted job as RUNNING.
     """
     states = _states_in_json(ask(["scontrol", "--json", "show", "job", job], STATE_SECONDS))
     if not states:
         text = ask(["scontrol", "--oneliner", "show", "job", job], STATE_SECONDS)
         states = ["TIMEOUT"] if "Reason=TimeLimit" in text else re.findall(r"\bJobState=(\S+)", text)
+        states = ["PREEMPTED"] if states == ["RUNNING"] and re.search(r"\bPreemptTime=\d", text) else states
     return next((state for state in states if state != "COMPLETING"), states[0] if states else None)
 
 
 def _states_in_json(text: str) -> list[str]:
     try:
-        states = json.loads(text)["jobs"][0]["job_state"]  # a list since Slurm 23.11, a string before
-    except (ValueError, KeyError, IndexError, TypeError):
+        job = json.loads(text)["jobs"][0]
+        states = job["job_state"]  # a list since Slurm 23.11, a string before
+        preempted_s, started_s = (
+            found["number"] if isinstance(found := job.get(key) or 0, dict) else found
+            for key in ("preempt_time", "start_time")
+        )
+    except (ValueError, KeyError, IndexError, TypeError, AttributeError):
         return []
-    return [states] if isinstance(states, str) else list(states)
+    states = [states] if isinstance(states, str) else list(states)
+    return ["PREEMPTED"] if states == ["RUNNING"] and preempted_s > started_s else states
 
 
 def is_answering() -> bool:
@@ -179,7 +198,8 @@ def running_steps(job: str, hosts: Collection[str] = ()) -> list[str] | None:
 def live_jobs(campaign: str, folder: Path) -> list[Job] | None:
     """Return the jobs of a campaign in the queue, also those of an earlier Snakemake; None if squeue does not answer.
 
-    They are recognized by the executor's comment and by the folder in which they were submitted.
+    They are recognized by the executor's comment (or by name, if the user sets a comment), and by the folder in which
+    they were submitted.
     """
     jobs = _jobs_of_user(campaign, folder)
     return None if jobs is None else [job for job in jobs if job.batch]
@@ -199,16 +219,17 @@ def states_and_reasons() -> dict[str, tuple[str, str]] | None:
 
 
 def _jobs_of_user(campaign: str, folder: Path, seconds: float = COMMAND_SECONDS) -> list[Job] | None:
-    text = answer(["squeue", "--noheader", "--user", str(os.getuid()), "--format=%i|%T|%k|%Z"], seconds)
+    text = answer(["squeue", "--noheader", "--user", str(os.getuid()), "--format=%i|%T|%j|%Z|%k"], seconds)
     if text is None:
         return None
     found = []
     for line in text.splitlines():
-        job, state, comment, workdir = (line.split("|", 3) + [""] * 3)[:4]
-        name = r"n\d+g\d+-[0-9a-f]{12}|preflight-[0-9a-f]{12}"
-        match = re.fullmatch(rf"rule_(?:measure|preflight)_wildcards_{re.escape(campaign)}_({name})", comment)
+        job, state, name, rest = (line.split("|", 3) + [""] * 3)[:4]
+        is_here, batch = rest.startswith(f"{folder}|"), r"n\d+g\d+-[0-9a-f]{12}|preflight-[0-9a-f]{12}"
+        identity = re.compile(rf"rule_(?:measure|preflight)_wildcards_{re.escape(campaign)}_({batch})")
+        match = identity.fullmatch(name) or identity.fullmatch(rest.removeprefix(f"{folder}|"))
         if state in LIVE:
-            found.append(Job(job, state, match[1] if match and Path(workdir) == folder else None))
+            found.append(Job(job, state, match[1] if match and is_here else None))
     return found
 
 
@@ -229,11 +250,12 @@ def wait_for_live_jobs(campaign: str, folder: Path) -> None:
             )
         if jobs is not None and not is_waiting:
             shown = jobs[:MAX_JOBS_NAMED]
+            where = f"--clusters={name} " if (name := OF_CLUSTER.get("SLURM_CLUSTERS")) else ""
             listed = ", ".join(f"{job.id} ({job.batch}, {job.state})" for job in shown)
             more = f" and {len(jobs) - len(shown)} more" if len(jobs) > len(shown) else ""
             print(
                 f"results/{campaign}: jobs of an earlier run are still in the queue: {listed}{more}. Waiting for them;"
-                f" to cancel them: scancel {' '.join(job.id for job in shown)}",
+                f" to cancel them: scancel {where}{' '.join(job.id for job in shown)}",
                 file=sys.stderr,
                 flush=True,
             )
@@ -249,7 +271,7 @@ def ask(line: list[str], seconds: float = COMMAND_SECONDS) -> str:
 def answer(line: list[str], seconds: float = COMMAND_SECONDS) -> str | None:
     """Return the output of one of Slurm's commands; None if it failed, timed out or is not installed."""
     done = _run(line, seconds)
-    return done.stdout.strip() if done and done.returncode == 0 else None
+    return CLUSTER_HEADING.sub("", done.stdout).strip() if done and done.returncode == 0 else None
 
 
 def output(line: list[str], seconds: float = COMMAND_SECONDS) -> str:
@@ -261,10 +283,16 @@ def output(line: list[str], seconds: float = COMMAND_SECONDS) -> str:
 def submit(line: list[str], script: str) -> subprocess.CompletedProcess:
     """Run sbatch with a script. Within an allocation, the new job must not take over the variables of this one."""
     kept = {name: value for name, value in environment().items() if name in OF_SITE or not name.startswith("SLURM_")}
-    try:
-        return subprocess.run(line, env=kept, input=script, capture_output=True, encoding="utf-8", errors="replace")
+    options = {"env": kept, "input": script, "timeout": SUBMIT_SECONDS, "encoding": "utf-8", "errors": "replace"}
+    try:  # in a separate session: Ctrl-C must not end it, since it may have submitted the job
+        done = subprocess.run(line, capture_output=True, start_new_session=True, **options)
     except OSError as error:
         return subprocess.CompletedProcess(line, 1, "", f"{line[0]}: {error.strerror}")
+    except subprocess.TimeoutExpired:
+        return subprocess.CompletedProcess(line, 1, "", f"{line[0]}: no answer within {SUBMIT_SECONDS:g} s")
+    if done.returncode < 0 and not done.stderr.strip():
+        done.stderr = f"{line[0]}: ended by signal {-done.returncode}"
+    return done
 
 
 def _run(line: list[str], seconds: float) -> subprocess.CompletedProcess | None:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from regatta.core.errors import nearest
+from regatta.core.errors import Problem, nearest
 from regatta.launchers import slurm_plugin
 from regatta.launchers.base import Geometry, Jobs
 from regatta.launchers.slurm_queue import answer, expand, job_id, output
@@ -78,18 +78,16 @@ class SlurmJobs(Jobs):
 
         A group of nodes is not avoided if the cluster has too few others.
         """
-        cluster, gpus = geometry.cluster, geometry.gpus_per_node
-        request = cluster["gpu_request"] if geometry.device == "cuda" else "none"
+        cluster, minutes = geometry.cluster, runtime_minutes
+        minutes = minutes or self.walltime_minutes(cluster, planned_minutes, attempt)
         options = {key: cluster[key] for key in ("partition", "account", "qos", "constraint", "reservation")} | {
             "mem": cluster["memory_mb_per_node"],
-            "time": runtime_minutes or self.walltime_minutes(cluster, planned_minutes, attempt),
+            "time": minutes,
             "nodes": geometry.nodes,
-            "ntasks-per-node": gpus,
+            "ntasks-per-node": geometry.gpus_per_node,
             "cpus-per-task": cluster["cpus_per_rank"] or 1,
-            "gres": f"gpu:{gpus}" if request == "gres" else None,
-            "gpus-per-node": gpus if request == "gpus-per-node" else None,
         }
-        others = [*cluster["sbatch"]]
+        others = [option for option in cluster["sbatch"] if not GRES.match(option)]
         if geometry.hosts:  # exactly these, and the job goes on if one fails
             others += [f"--nodelist={','.join(geometry.hosts)}", "--no-kill"]
         if excluded := cluster.get("exclude_nodes"):
@@ -97,6 +95,9 @@ class SlurmJobs(Jobs):
         for hosts in avoid:
             others = with_avoided(others, hosts, cluster["num_nodes"], geometry.nodes)
         words = [f"--{name}={value}" for name, value in options.items() if value is not None]
+        words += gpu_options(geometry)
+        has_signal = "SBATCH_SIGNAL" in os.environ or any(map(SIGNAL.match, cluster["sbatch"]))
+        words += [f"--signal=B:TERM@{SIGNAL_SECONDS}"] if minutes >= SIGNAL_MIN_MINUTES and not has_signal else []
         return [*words, *(["--exclusive"] if cluster["exclusive"] else []), *others]
 
     def walltime_minutes(self, cluster: dict, planned_minutes: float, attempt: int) -> int:
@@ -119,6 +120,62 @@ class SlurmJobs(Jobs):
         partitions = read_partitions()
         limits = [partitions[name].max_nodes for name in partition_names(cluster, partitions) if name in partitions]
         return int(min([cluster["num_nodes"], *limits]))
+
+
+# The signal before the time limit leaves time to end the ranks and to write what was measured.
+
+SIGNAL = re.compile(r"--sig[a-z]*=(?:[A-Za-z]+:)?\w+(?:@(\d+))?")
+SIGNAL_SECONDS, SIGNAL_MIN_MINUTES = 60, 15
+EARLY_SECONDS = 60 + 15  # Slurm may send it up to 60 s early (sbatch(1)), and the query takes time
+
+
+def most_seconds_left(cluster: dict) -> int:
+    """Return the most time that a job may have left when it gets its signal."""
+    given = [found[1] for option in cluster.get("sbatch", ()) if (found := SIGNAL.match(option))]
+    return int((given or [None])[-1] or SIGNAL_SECONDS) + EARLY_SECONDS
+
+
+# GPUs and other generic resources.
+
+GRES = re.compile("--gres=")
+GPU_ITEM = re.compile(r"(?:gres[/:])?gpu(?:[:=]|$)")
+GPU_TRES = re.compile(r"--gpus-per-[ts]|--tres-p.*\bgres[/:]gpu", re.DOTALL)  # other options of sbatch for GPUs
+GPU_OPTIONS = ("-G", "--gpus", "--gpus-per-node", "--gres")
+
+
+def requests_gpus(geometry: Geometry) -> bool:
+    """Return whether Regatta requests GPUs; otherwise, the user's options may."""
+    return geometry.device == "cuda" and geometry.cluster["gpu_request"] != "none"
+
+
+def gpu_options(geometry: Geometry) -> list[str]:
+    """Return the options for GPUs and other generic resources: at most one --gres, since Slurm keeps only the last."""
+    cluster = geometry.cluster
+    gpus = ":".join(filter(None, (cluster.get("gpu_type"), str(geometry.gpus_per_node))))
+    is_gres = cluster["gpu_request"] == "gres"
+    user_items = [item for option in cluster.get("sbatch", ()) for item in gres_items(option)]
+    requested = requests_gpus(geometry)
+    items = [*([f"gpu:{gpus}"] if requested and is_gres else []), *cluster.get("gres", ()), *user_items]
+    options = [f"--gpus-per-node={gpus}"] if requested and not is_gres else []
+    return [*options, *([f"--gres={','.join(items)}"] if items else [])]
+
+
+def gres_items(option: str) -> list[str]:
+    """Return the resources that an option of the user requests."""
+    return option[len("--gres=") :].split(",") if GRES.match(option) else []
+
+
+def gres_problems(cluster: dict) -> list[Problem]:
+    """Return the problems of a cluster file that requests GPUs twice, or sets a GPU type that is never requested."""
+    if cluster["gpu_request"] == "none":
+        text = "has no effect with gpu_request: none. Change gpu_request, or remove gpu_type."
+        return [Problem(("gpu_type",), text)] if cluster["gpu_type"] else []
+    given = [(("sbatch", index), gres_items(option)) for index, option in enumerate(cluster["sbatch"])]
+    given += [(("gres", index), [item]) for index, item in enumerate(cluster["gres"])]
+    text = "requests GPUs, which Regatta already does. Remove it; gpu_type requests a type. Or set gpu_request: none."
+    found = [Problem(key, text) for key, items in given if any(map(GPU_ITEM.match, items))]
+    others = [index for index, option in enumerate(cluster["sbatch"]) if GPU_TRES.match(option)]
+    return found + [Problem(("sbatch", index), text) for index in others]
 
 
 # The cores of a step.

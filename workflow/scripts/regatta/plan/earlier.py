@@ -2,7 +2,7 @@
 
 import json
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,6 +10,7 @@ from regatta.campaign import executables
 from regatta.campaign.expansion import CampaignMatrix, MatrixCell, canonical_json, cell_id
 from regatta.campaign.program_entries import command_of
 from regatta.core.text import one_line
+from regatta.plan.versions import notes_of_versions
 from regatta.run.kept_outputs import KeptOutputs
 from regatta.runtimes import runtime_of
 from regatta.store.frozen_files import SCHEMA, mismatch
@@ -75,6 +76,13 @@ def kept_of(
 def changed_since(slot: RecordSummary, files: Iterable[str], history: History) -> list[str]:
     """Return the files of a program, of which a record has no hash, that may have changed since."""
     return executables.changed_files(files, slot.time_utc, history.programs.get(slot.launch, ()))
+
+
+def notes_of_launches(
+    planned: Sequence[tuple[MatrixCell, Sequence[int]]], history: History, results: Path
+) -> list[str]:
+    """Return notes on programs and versions that differ between launches. planned: cells, and repeats to measure."""
+    return notes_of_programs([cell for cell, _ in planned], history) + notes_of_versions(planned, history, results)
 
 
 def notes_of_programs(cells: Iterable[MatrixCell], history: History) -> list[str]:

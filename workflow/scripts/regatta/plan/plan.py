@@ -19,7 +19,7 @@ from regatta.launchers import RUN_LAUNCH, launch_argv, launcher_of
 from regatta.launchers.base import Geometry
 from regatta.model.frozen import FrozenCampaign, FrozenCell, fields_to_json
 from regatta.plan.batches import Batch, make_batches
-from regatta.plan.earlier import changed_since, changes_of, gone_cells, kept_of, notes_of_programs, with_earlier_ids
+from regatta.plan.earlier import changed_since, changes_of, gone_cells, kept_of, notes_of_launches, with_earlier_ids
 from regatta.plan.prices import (
     BatchPrice,
     PreflightPrice,
@@ -302,7 +302,7 @@ def notes(plan: Plan) -> list[str]:
     remedy = f"To use it again: .venv/bin/python3 workflow/scripts/clear_nodes.py {shlex.quote(str(plan.results))}"
     for host, evidence in plan.blamed.items() if not is_here else ():
         found.append(f"avoided if possible: {blame_text(host, evidence)}. {remedy} {shlex.quote(host)}")
-    found += notes_of_programs(plan.matrix.cells, plan.history)
+    found += notes_of_launches([(p.cell, p.repeats) for p in plan.cells], plan.history, plan.results)
     return found + unknown_lengths(todo, plan.prices) + plan.history.problems
 
 

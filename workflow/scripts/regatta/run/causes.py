@@ -161,7 +161,6 @@ MAX_LINES, MAX_CHARACTERS = 30, 200
 BEGIN = "Traceback (most recent call last):"
 CHAINED = ("During handling of the above exception", "The above exception was the direct cause")
 SUMMARY = "ChildFailedError"  # with which torchrun ends, after its ranks
-OF_LAUNCHER = re.compile("|".join((PYTORCH_LOG, *(launcher.ranks.log_lines for launcher in LAUNCHERS.values()))))
 
 
 def log_excerpt(log: str, cause: str) -> list[str]:
@@ -174,7 +173,8 @@ def log_excerpt(log: str, cause: str) -> list[str]:
         lines = _without_summary(lines)
     found = tracebacks(lines)
     of_cause = [block for block in found if error_of(block) and error_of(block) in cause]
-    of_ranks = [line for line in lines if line.strip() and not OF_LAUNCHER.match(line)]
+    of_launcher = re.compile("|".join((PYTORCH_LOG, *(launcher.ranks.log_lines for launcher in LAUNCHERS.values()))))
+    of_ranks = [line for line in lines if line.strip() and not of_launcher.match(line)]
     chosen = of_cause[0] if of_cause else found[-1] if found else of_ranks or [line for line in lines if line.strip()]
     return [_clean(line) for line in chosen[-MAX_LINES:]]
 

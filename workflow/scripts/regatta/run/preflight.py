@@ -6,7 +6,7 @@ reuses one that passed.
 
 import contextlib
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -19,7 +19,7 @@ from regatta.core.files import ROOT, SCRIPTS
 from regatta.launchers import Allocation, find_allocation, launch_argv, launcher_of
 from regatta.launchers.base import Geometry
 from regatta.model.frozen import fields_from_json, fields_to_json
-from regatta.run.causes import CONNECTING, NETWORK, Cause, find_cause, read_log_tail, read_rank_errors
+from regatta.run.causes import CONNECTING, NETWORK, Cause, find_cause, read_log_tail, read_rank_errors, signal_name
 from regatta.run.preflight_verdict import judge
 from regatta.run.prologue import PrologueFailed, run_prologue
 from regatta.runtimes import runtime_of
@@ -137,7 +137,7 @@ def run_preflight(folder: Path, parent: int | None = None) -> dict:
     frozen, parent = fields_from_json(Preflight, read_frozen(folder / "request.json")), parent or os.getppid()
     run = PreflightRun(folder, frozen, find_allocation(frozen.cluster), parent)
     attempt = len(list(folder.glob("*.launch.json")))
-    with run.allocation.exclusive_use(folder.parents[2], folder.name, run.raise_if_abandoned):
+    with run.noting_signal(), run.allocation.exclusive_use(folder.parents[2], folder.name, run.raise_if_abandoned):
         stacks = [run.examine(name, f"{name}-{attempt + index:02d}") for index, name in enumerate(frozen.stacks)]
     run.leave_pair(stacks)
     kept = ("campaign", "nodes", "gpus_per_node", "device", "backends")
@@ -154,6 +154,19 @@ class PreflightRun:
     frozen: Preflight
     allocation: Allocation
     parent: int
+
+    @contextlib.contextmanager
+    def noting_signal(self) -> Iterator[None]:
+        """Record that a signal ended the preflight of a job, with the job's state."""
+        try:
+            yield
+        except SystemExit as end:
+            if self.allocation.job and isinstance(end.code, int) and end.code > 128:
+                state = self.allocation.state_after_signal(self.frozen.cluster)
+                cause = signal_name(end.code - 128) + (f": {state}" if state not in (None, "RUNNING") else "")
+                with contextlib.suppress(OSError):
+                    note_job(self.folder, "stopped", self.allocation.job, [], cause, 0)
+            raise
 
     def raise_if_abandoned(self) -> None:
         if os.getppid() != self.parent:

@@ -104,7 +104,9 @@ class RunWatcher:
         self.files.update()
         if self.asked_s is None or not 0 <= now_s - self.asked_s < QUEUE_SECONDS:
             self.asked_s = now_s
-            answer = launcher_of(self.files.campaign.cluster).queue.states(self.files.campaign.name, self.folder)
+            queue = launcher_of(self.files.campaign.cluster).queue
+            queue.use_cluster(self.files.campaign.cluster)
+            answer = queue.states(self.files.campaign.name, self.folder)
             self.is_queue_known, self.queue = answer is not None, self.queue if answer is None else answer
         return run_state(self.files, self.queue, now_s, self.is_queue_known)
 

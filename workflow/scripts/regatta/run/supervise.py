@@ -316,9 +316,10 @@ def _raise_if_stopped(run: BatchRun) -> None:
     """Raise Stopped after a signal, or if the process that started this one is gone."""
     if run.stop_signal is None and os.getppid() == run.parent:
         return
-    state = run.allocation.state()
+    has_signal = run.stop_signal is not None
+    state = run.allocation.state_after_signal(run.batch.cluster) if has_signal else run.allocation.state()
     state = None if state == "RUNNING" else "REQUEUED" if state == "PENDING" else state
-    if run.stop_signal is not None:
+    if has_signal:
         raise Stopped(signal_name(run.stop_signal), 128 + run.stop_signal, state)
     raise Stopped("the parent process died", 1, state)
 

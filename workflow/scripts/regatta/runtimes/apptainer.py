@@ -1,4 +1,4 @@
-"""Apptainer and Singularity: an image is a SIF file, started with `run`, --bind and --nv."""
+"""Apptainer and Singularity: an image is a SIF file, started with `run`, --bind, and --nv or --rocm."""
 
 import os
 import re
@@ -34,7 +34,8 @@ def prefix(stack: dict, device: str, variables: Mapping[str, str] | None, folder
     for path in dict.fromkeys([Path(stack["wrapper"]), Path(stack["wrapper"]).resolve()] if stack["wrapper"] else []):
         if not any(path.is_relative_to(folder) for folder in outer):
             outer.append(path)  # even if it is the target of a link
-    line = [stack["runtime"], "run", *(["--nv"] if device == "cuda" else []), *stack["runtime_options"]]
+    gpus = ["--rocm" if stack.get("gpu_vendor") == "amd" else "--nv"] if device == "cuda" else []
+    line = [stack["runtime"], "run", *gpus, *stack["runtime_options"]]
     for bind in [*binds, *(bind_word(str(path)) for path in outer)]:
         line += [BIND_OPTION, bind]
     return [*line, stack["image"], *([stack["wrapper"]] if stack["wrapper"] else [])]

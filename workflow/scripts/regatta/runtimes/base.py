@@ -34,8 +34,8 @@ class Runtime:
     has_image: bool  # False on the host, where all paths are those of the host
     identity_keys: tuple[str, ...]  # keys of a stack in a cell's id, besides kind, python and env
     default_python: str  # interpreter of a stack that names none
-    # Command before Python. Arguments: stack, device, variables (the job's, substituted in binds; None
-    # keeps their names), folders (read and written by ranks).
+    # Command before Python. Arguments: stack (with gpu_vendor amd for AMD GPUs), device, variables (the job's,
+    # substituted in binds; None keeps their names), folders (read and written by ranks).
     prefix: Callable[[dict, str, Mapping[str, str] | None, tuple[Path, ...]], list[str]]
     variable_names: Callable[[dict, Mapping[str, str]], dict[str, str]]  # names that override the image's variables
     host_python: Callable[[dict], Path | None]  # the host's path of the stack's Python; None inside an image

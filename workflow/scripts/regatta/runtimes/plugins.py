@@ -1,4 +1,5 @@
-"""Plugins of a site: Python files with container runtimes, RUNTIMES by name, or import formats, FORMATS.
+"""Plugins of a site: Python files with container runtimes, RUNTIMES by name, launchers, LAUNCHERS by name, or import
+formats, FORMATS.
 
 They are code of the driver: importing them is intended (docs/extending.md).
 """
@@ -14,10 +15,15 @@ from regatta.runtimes import RUNTIMES
 from regatta.runtimes.base import Runtime
 
 PLUGINS: dict[Path, tuple] = {}  # that this process has loaded, with their formats
+# Dictionaries of a plugin: what they contain, where it is added, and its class. regatta.launchers adds LAUNCHERS.
+ADDITIONS: dict[str, tuple[str, dict, type]] = {"RUNTIMES": ("runtime", RUNTIMES, Runtime)}
 
 
 def load_plugin(path: Path) -> tuple:
-    """Import a plugin once, add its runtimes, and return its formats. Raises UserError for one that cannot be used."""
+    """Import a plugin once, add its runtimes and launchers, and return its formats.
+
+    Raises UserError for one that cannot be used.
+    """
     if path in PLUGINS:
         return PLUGINS[path]
     found = importlib.util.spec_from_file_location(f"regatta_plugin_{path.stem}", path)
@@ -31,11 +37,15 @@ def load_plugin(path: Path) -> tuple:
         line = (lines or [getattr(error, "lineno", None) or 1])[-1]
         text = " ".join(str(getattr(error, "msg", error)).split())
         raise UserError(f"{path}:{line}: {type(error).__name__}: {text}. Fix it, or remove the plugin.") from None
-    formats, runtimes = getattr(module, "FORMATS", ()), getattr(module, "RUNTIMES", {})
-    if not (isinstance(formats, list | tuple) and isinstance(runtimes, dict) and (formats or runtimes)):
-        raise UserError(f"{path}: has neither FORMATS = (...) nor RUNTIMES = {{...}}. Add one, or remove the plugin.")
-    check_additions(path, "runtime", RUNTIMES, runtimes, Runtime)
-    RUNTIMES.update(runtimes)
+    formats, given = getattr(module, "FORMATS", ()), {name: getattr(module, name, {}) for name in ADDITIONS}
+    are_valid = isinstance(formats, list | tuple) and all(isinstance(found, dict) for found in given.values())
+    if not (are_valid and (formats or any(given.values()))):
+        text = "has neither FORMATS = (...) nor RUNTIMES = {...} nor LAUNCHERS = {...}"
+        raise UserError(f"{path}: {text}. Add one, or remove the plugin.")
+    for name, (what, known, kind) in ADDITIONS.items():
+        check_additions(path, what, known, given[name], kind)
+    for name, (_, known, _) in ADDITIONS.items():
+        known.update(given[name])
     return PLUGINS.setdefault(path, tuple(formats))
 
 

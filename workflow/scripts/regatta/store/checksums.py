@@ -12,12 +12,13 @@ import re
 KEY = b',"checksum":"'
 NUM_DIGITS = 16  # of a SHA-256
 TAIL = len(KEY) + NUM_DIGITS + len(b'"}')
+_encode = json.JSONEncoder(separators=(",", ":")).encode
 _DIGEST = re.compile(rb'"digest":"([0-9a-f]{64})","line":[0-9]+$')
 
 
 def sealed(line: dict, launch: str, number: int) -> bytes:
     """Return a line of a launch file with its number, from 1, and its checksum."""
-    body = json.dumps({**line, "line": number}, separators=(",", ":"))[:-1].encode()
+    body = _encode({**line, "line": number})[:-1].encode()
     return body + KEY + _checksum(launch, body) + b'"}\n'
 
 
