@@ -130,7 +130,7 @@ def test_a_job_is_submitted_with_its_options_name_and_comment(executor, slurm, t
     assert line[:2] == ["sbatch", "--parsable"]
     assert line[-3:] == ["--partition=gpu", "--nodes=2", "--mail-user=x y"]
     assert {"--job-name=regatta-c-2x4", f"--comment=rule_measure_wildcards_c_{BATCH}", f"--chdir={tmp_path}"} <= {*line}
-    assert slurm_executor.job_name(a_job(PREFLIGHT).wildcards) == "regatta-c-preflight"
+    assert slurm_executor.job_name(a_job(PREFLIGHT)) == "regatta-c-preflight"
 
 
 @pytest.mark.parametrize("option", ["--comment=my project", "--com=p"])

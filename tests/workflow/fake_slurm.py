@@ -22,7 +22,7 @@ def sbatch(words: list[str]) -> None:
     script = folder / f"{job}.sh"
     script.write_text(Path(scripts[0]).read_text() if scripts else sys.stdin.read())
     (folder / f"{job}.json").write_text(json.dumps(options))
-    nodes = next(int(option.partition("=")[2]) for option in options if option.startswith("--nodes="))
+    nodes = next((int(option.partition("=")[2]) for option in options if option.startswith("--nodes=")), 1)
     variables = {"SLURM_JOB_ID": job, "SLURM_JOB_NODELIST": ",".join(f"n{number + 1}" for number in range(nodes))}
     line = (
         f"sh {script} >{folder}/{job}.log 2>&1; echo $? >{folder}/{job}.part; mv {folder}/{job}.part {folder}/{job}.rc"
@@ -41,7 +41,7 @@ def squeue(words: list[str]) -> None:
         end = file.with_suffix(".rc")
         state = "RUNNING" if not end.exists() else "COMPLETED" if end.read_text().strip() == "0" else "FAILED"
         options = dict(option.partition("=")[::2] for option in json.loads(file.read_text()))
-        nodes = ",".join(f"n{number + 1}" for number in range(int(options["--nodes"])))
+        nodes = ",".join(f"n{number + 1}" for number in range(int(options.get("--nodes", 1))))
         values = {"%i": file.stem, "%T": state, "%r": "None", "%N": nodes, "%j": options.get("--job-name", "")}
         values |= {"%k": options.get("--comment", ""), "%Z": options.get("--chdir", "")}
         wanted = [word.partition("=")[2] for word in words if word.startswith("--jobs=")]

@@ -12,6 +12,23 @@ import yaml
 from campaigns import QUICK_REPORT, ROOT, fake_campaign, record_lines, snakemake, write_campaign
 
 SITE = {"schema": 1, "name": "site", "scheduler": "slurm", "num_nodes": 4, "gpus_per_node": 2, "cpus_per_rank": 3}
+PARENT = """
+configfile: "campaign.yaml"
+
+module regatta:
+    snakefile: "ROOT/workflow/Snakefile"
+    config: config
+
+use rule * from regatta as regatta_*
+
+rule count:
+    input: rules.regatta_analyse.output.measurements
+    output: "rows.txt"
+    threads: 2
+    resources: slurm_account="others", runtime=7, slurm_extra="--nice=5"
+    shell: "grep -c ,ok, {input} > {output}"
+"""
+FAKE_RANKS = ROOT / "tests" / "cluster" / "fake_ranks.py"
 PLUGINS = ROOT / "workflow" / "plugins"
 
 
@@ -24,7 +41,7 @@ def run(folder: Path, variables: dict[str, str], *words: str, cluster: dict | No
     """Run a campaign of 2×2 ranks on the cluster, and return the process that has ended."""
     (folder / "site.yaml").write_text(yaml.safe_dump(SITE | (cluster or {})))
     shapes = [{"nodes": [2], "gpus_per_node": [2]}]
-    stacks = {"host": {"kind": "host", "python": str(ROOT / "tests" / "cluster" / "fake_ranks.py")}}
+    stacks = {"host": {"kind": "host", "python": str(FAKE_RANKS)}}
     campaign = fake_campaign(cluster="./site.yaml", shapes=shapes, repeats=1, stacks=stacks, **changes)
     path = write_campaign(folder, campaign)
     line = [
@@ -55,6 +72,7 @@ def test_a_campaign_runs_with_cluster_generic(tmp_path, site):
     assert done.returncode == 0, done.stdout + done.stderr
     jobs = fake_slurm.requests(tmp_path)
     assert len(jobs) == 2  # the preflight and the batch
+    assert not [option for options in jobs for option in options if option.startswith("--signal")]  # only Regatta's own
     for options in jobs:
         assert {"--cpus=3", "--tasks-per-node=2", "--nodes=2", "--ntasks-per-node=2", "--wckey=a b"} <= {*options}
     records = record_lines(tmp_path / "results" / "small")
@@ -88,6 +106,27 @@ def test_set_resources_beat_the_cluster_file_and_it_beats_default_resources_of_a
     preflight, batch = ({*options} for options in fake_slurm.requests(path))
     assert {"--time=11", "--partition=p", "--account=me", "--qos=q"} <= preflight
     assert {"--time=120", "--partition=high", "--account=them", "--qos=high"} <= batch
+
+
+@pytest.mark.slow
+def test_regattas_executor_also_submits_the_rules_of_a_workflow_of_which_it_is_a_module(tmp_path, site):
+    (tmp_path / "site.yaml").write_text(yaml.safe_dump(SITE | {"account": "us", "max_walltime_minutes": 100}))
+    shapes, stacks = [{"nodes": [2], "gpus_per_node": [2]}], {"host": {"kind": "host", "python": str(FAKE_RANKS)}}
+    campaign = fake_campaign(cluster="./site.yaml", shapes=shapes, stacks=stacks, repeats=1)
+    (tmp_path / "campaign.yaml").write_text(yaml.safe_dump(campaign))
+    (tmp_path / "Snakefile").write_text(PARENT.replace("ROOT", str(ROOT)))
+    words = ["--profile", str(ROOT / "profiles" / "slurm"), "--seconds-between-status-checks", "1", "rows.txt"]
+    environment = os.environ | QUICK_REPORT | site | {"PYTHONPATH": f"{PLUGINS}:{QUICK_REPORT['PYTHONPATH']}"}
+    line = [sys.executable, "-m", "snakemake", *words, "--latency-wait", "5", "--retries", "0"]
+    line += ["--set-resources", "regatta_measure:runtime=20"]
+    done = subprocess.run(line, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=240)
+    assert done.returncode == 0, done.stdout + done.stderr
+    preflight, batch, own = ({*options} for options in fake_slurm.requests(tmp_path))
+    assert {"--account=us", "--nodes=2", "--ntasks-per-node=2", "--job-name=regatta-small-preflight"} <= preflight
+    assert {"--account=us", "--time=20", "--signal=B:TERM@60", "--job-name=regatta-small-2x2"} <= batch
+    assert {"--account=others", "--time=7", "--cpus-per-task=2", "--nice=5"} <= own
+    num_ok = len(record_lines(tmp_path / "results" / "small"))
+    assert (tmp_path / "rows.txt").read_text().strip() == str(num_ok)
 
 
 REFUSED = "nodes=3 tasks=4 tasks_per_node=4 ntasks=4 mpi=srun gpu=1 gpus=1 gpus_per_node=1 gres=gpu:1 mem_mb=5 mem=5MB "

@@ -5,8 +5,8 @@ workflow/plugins.
 """
 
 import itertools
+import math
 import re
-import shlex
 import time
 from asyncio import sleep as pause
 from collections.abc import AsyncIterator, Iterable
@@ -19,6 +19,7 @@ from snakemake_interface_executor_plugins.jobs import JobExecutorInterface
 from regatta.core.text import one_line
 from regatta.launchers import slurm_queue as queue
 from regatta.launchers.slurm_errors import NO_ID, kind_of_error
+from regatta.launchers.slurm_plugin import options_of
 from regatta.model.launches import JobEvent
 from regatta.store.jobs import NO_SPACE_LEFT, is_full, jobs_of_batch
 
@@ -103,7 +104,7 @@ class Executor(RemoteExecutor):
     def _must_wait(self, job_info: SubmittedJobInfo) -> bool:
         """Submit a job. Returns whether it still waits: enough are in the queue, Slurm rejects it, or the run ends."""
         job = job_info.job
-        is_enough = 0 < job.resources["most_jobs"] <= len(self.live)
+        is_enough = 0 < job.resources.get("most_jobs", 0) <= len(self.live)
         if is_enough or self.is_closing or time.monotonic() < self.retry_s:
             return True
         log = LOGS / f"rule_{job.name}" / f"{name_of(job)}-%j.log"
@@ -116,9 +117,9 @@ class Executor(RemoteExecutor):
                 return False
         log.parent.mkdir(parents=True, exist_ok=True)
         line = ["sbatch", "--parsable", "--export=ALL", "--no-requeue", f"--chdir={Path.cwd()}", f"--output={log}"]
-        options = shlex.split(job.resources["options"])
-        identity = f"rule_{job.name}_wildcards_{job.wildcards.campaign}_{name_of(job)}"  # a later run knows it by this
-        name = identity if any(map(COMMENT.match, options)) else job_name(job.wildcards)
+        options = options_of(job.resources)
+        identity = f"rule_{job.name}_wildcards_{campaign_of(job)}_{name_of(job)}"  # a later run knows it by this
+        name = identity if any(map(COMMENT.match, options)) else job_name(job)
         options = [option for option in options if not COMMENT.fullmatch(option)]
         line += [f"--job-name={name}", *([f"--comment={identity}"] if name != identity else []), *options]
         done = queue.submit(line, SCRIPT.format(command=self.format_job_exec(job)))
@@ -141,7 +142,7 @@ class Executor(RemoteExecutor):
 
     def _in_queue(self, job: JobExecutorInterface) -> list[str] | None:
         """Return the queued jobs of a batch whose ids sbatch has not reported; None if squeue does not answer."""
-        jobs, known = queue.live_jobs(job.wildcards.campaign, Path.cwd()), self.submitted_s
+        jobs, known = queue.live_jobs(campaign_of(job), Path.cwd()), self.submitted_s
         return jobs and [found.id for found in jobs if found.batch == name_of(job) and found.id not in known]
 
     def _is_refused_for_now(self, job_info: SubmittedJobInfo, message: str) -> bool:
@@ -223,7 +224,7 @@ class Executor(RemoteExecutor):
         return True
 
     def _results(self, job: JobExecutorInterface) -> Path:
-        return Path("results") / job.wildcards.campaign
+        return Path("results") / campaign_of(job)
 
     def _note(self, job: JobExecutorInterface, external: str) -> JobEvent | None:
         """Return how a job ended, if it recorded that."""
@@ -245,10 +246,10 @@ class Executor(RemoteExecutor):
         cause = cause or f"Slurm reports {state}; the job left no message."
         if is_full(results) or NO_SPACE_LEFT in cause:
             return f"{cause} Not resubmitted: no space is left on the disk.", True
-        longest = job.resources["longest"]
+        longest = job.resources.get("longest", math.inf)
         is_late = note.is_late and note.num_records == 0 if note else state == "TIMEOUT"
         has_progress = note is None and name.startswith("n")  # a batch may have records; a preflight begins anew
-        if is_late and job.resources["runtime"] >= longest and not has_progress:
+        if is_late and job.resources.get("runtime", 0) >= longest and not has_progress:
             why = f"nothing was recorded within max_walltime_minutes = {longest:g}"
             return f"time limit reached. Not resubmitted: {why}.", True
         return cause, False
@@ -266,11 +267,18 @@ class Executor(RemoteExecutor):
 
 
 def name_of(job: JobExecutorInterface) -> str:
-    """Return the batch or preflight that a job is for."""
-    return getattr(job.wildcards, "batch", None) or job.wildcards.preflight
+    """Return the batch or preflight that a job is for; of another workflow's rule, its name and number."""
+    of_regatta = getattr(job.wildcards, "batch", None) or getattr(job.wildcards, "preflight", None)
+    return of_regatta if campaign_of(job) and of_regatta else f"{job.name}-{job.jobid}"
 
 
-def job_name(wildcards: object) -> str:
+def campaign_of(job: JobExecutorInterface) -> str:
+    """Return the campaign of a job; empty for a rule of another workflow, of which Regatta is a module."""
+    return "" if job.resources.get("options") is None else job.wildcards.campaign
+
+
+def job_name(job: JobExecutorInterface) -> str:
     """Return a job's name: regatta-<campaign>-2x4, or regatta-<campaign>-preflight."""
-    found = re.match(r"n(\d+)g(\d+)-", getattr(wildcards, "batch", ""))
-    return f"regatta-{wildcards.campaign}-{f'{int(found[1])}x{int(found[2])}' if found else 'preflight'}"
+    found = re.match(r"n(\d+)g(\d+)-", name_of(job))
+    kind = f"{int(found[1])}x{int(found[2])}" if found else "preflight"
+    return f"regatta-{campaign_of(job)}-{kind}" if campaign_of(job) else name_of(job)
