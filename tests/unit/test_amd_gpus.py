@@ -150,8 +150,9 @@ def test_a_frozen_batch_keeps_the_vendor(tmp_path):
     assert "--nv" not in words
 
 
-def test_an_unknown_vendor_is_refused(tmp_path, wording):
-    wording(message(tmp_path, TEXT, {"gpu_vendor": "rocm"}))
+@pytest.mark.parametrize("name", ["rocm", "AMD", "Nvidia"])
+def test_an_unknown_vendor_is_refused(tmp_path, name, wording):
+    wording(message(tmp_path, TEXT, {"gpu_vendor": name}))
 
 
 @pytest.mark.parametrize("name", ["ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"])

@@ -39,6 +39,7 @@ def test_only_what_the_cluster_file_sets_is_asked_for():
     names = ["--time", "--nodes", "--ntasks-per-node", "--cpus-per-task", "--exclusive"]
     assert [option.partition("=")[0] for option in options(cluster(), device="cpu")] == names
     given = {"partition": "gpu", "account": "p", "qos": "q", "constraint": "a&b", "reservation": "r"}
+    assert options(cluster(clusters="blue"))[0] == "--clusters=blue"  # so that the plan shows it
     found = options(cluster(**given, memory_mb_per_node=0))
     assert found[:6] == ["--partition=gpu", "--account=p", "--qos=q", "--constraint=a&b", "--reservation=r", "--mem=0"]
 

@@ -5,7 +5,9 @@ import re
 from dataclasses import replace
 
 import pytest
+from campaign_files import SLURM, collectives, load
 
+from regatta.launchers import LAUNCHERS
 from regatta.launchers import slurm_resources as partitions
 from regatta.launchers.slurm_resources import Partition, minutes_of, partition_problems, read_partitions
 
@@ -103,3 +105,14 @@ def test_srun_is_asked_once_for_its_mpi_types(monkeypatch):
     assert [word for word in ("stack a", "--mpi=pmix_v3", "pmi2", "pmix_v4") if word not in problem] == []
     assert partitions.mpi_problems({"c": stacks["c"]}) == []
     assert len(asked) == 1
+
+
+def test_a_problem_of_a_node_type_names_it(folder, monkeypatch, wording):
+    types = {"new": {"partition": "gpus"}, "old": {"partition": "short", "num_nodes": 9}}
+    shapes = [{"nodes": [1], "gpus_per_node": [2], "node_type": "new"}]
+    shapes += [{"nodes": [3], "gpus_per_node": [2], "node_type": "old"}]
+    data = collectives(4096, stacks={"a": {"kind": "host", "python": "/bin/ls"}}, shapes=shapes)
+    campaign = load(folder, data, SLURM | {"node_types": types, "max_walltime_minutes": 60})
+    monkeypatch.setattr(partitions, "answer", lambda line: "main*|infinite|9|8|9\nshort|1:00:00|2|8|1-4")
+    checks = LAUNCHERS["slurm"].checks
+    wording([text for place in campaign.places() for text in checks.site_problems(*place, campaign.data["stacks"])])

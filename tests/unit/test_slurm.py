@@ -202,13 +202,14 @@ def test_without_slurm_no_answer_is_awaited(monkeypatch):
         queue.wait_for_live_jobs("mine", FOLDER)
 
 
-def test_a_job_submitted_within_an_allocation_does_not_take_over_its_variables(monkeypatch):
+def test_a_job_submitted_within_an_allocation_does_not_take_over_its_variables(monkeypatch, wording):
     monkeypatch.setenv("SLURM_CONF", "/etc/my slurm.conf")
     monkeypatch.setenv("SLURM_NTASKS_PER_NODE", "4")
     monkeypatch.setenv("SBATCH_PARTITION", "long")
     done = queue.submit(["sh"], "echo $SLURM_CONF, ${SLURM_NTASKS_PER_NODE-none}, $SBATCH_PARTITION")
     assert done.stdout == "/etc/my slurm.conf, none, long\n"
     assert queue.submit(["no-such-sbatch"], "").returncode == 1
+    wording([queue.submit(["sh"], script).stderr for script in ("exit 3", "kill -9 $$")])
 
 
 def test_states_and_reasons_are_those_of_squeue(monkeypatch):

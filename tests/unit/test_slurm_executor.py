@@ -38,6 +38,8 @@ class Queue:
         answer = self.submissions.pop(0)
         if callable(answer):
             answer = answer()
+        if not isinstance(answer, str):
+            return answer
         is_ok = answer.split(";")[0].isdigit()
         return SimpleNamespace(returncode=int(not is_ok), stdout=answer if is_ok else "", stderr=answer)
 
@@ -141,6 +143,39 @@ def test_with_a_comment_of_the_user_a_job_is_known_by_its_name(executor, slurm, 
     assert [word for word in line if word.startswith("--com")] == [option]
 
 
+@pytest.mark.parametrize("option", ["--comment=", "--com="])
+def test_an_empty_comment_is_none_for_sites_that_forbid_comments(executor, slurm, option):
+    job = a_job()
+    job.resources["options"] = shlex.join(["--nodes=2", option])
+    run(executor, slurm, job)
+    [line] = slurm.lines
+    assert f"--job-name=rule_measure_wildcards_c_{BATCH}" in line
+    assert not any(word.startswith("--com") for word in line)
+    assert line[-1] == "--nodes=2"
+
+
+@pytest.mark.parametrize(
+    "text", ["Submitted batch job 7\n", "Submitted batch job 7 on cluster blue\n", "Welcome to blue!\n\n7;blue\n"]
+)
+def test_the_job_s_id_is_read_from_the_output_of_a_site_s_wrapper(executor, slurm, text):
+    executor.run_job(a_job())
+    slurm.submissions.append(SimpleNamespace(returncode=0, stdout=text, stderr=""))
+    slurm.states.append({"7": "RUNNING"})
+    assert check(executor) == ["7"]
+
+
+def test_a_job_of_which_sbatch_printed_no_id_is_looked_for(executor, slurm, monkeypatch, caplog):
+    monkeypatch.setattr(slurm_executor, "SUBMIT_SECONDS", (0.0, 0.0))
+    executor.run_job(a_job())
+    slurm.submissions.append(SimpleNamespace(returncode=0, stdout="", stderr="queued\n"))
+    assert check(executor) == [None]
+    slurm.queued = [queue.Job("7", "PENDING", BATCH)]
+    slurm.states.append({"7": "RUNNING"})
+    assert check(executor) == ["7"]
+    assert len(slurm.lines) == 1
+    assert "queued" in caplog.text
+
+
 WAITING = "import signal, time; signal.signal(15, lambda *_: exit(42)); print(1, flush=True); time.sleep(60)"
 
 
@@ -190,6 +225,32 @@ def test_a_job_that_slurm_has_forgotten_is_judged_by_its_output(executor, slurm,
     slurm.states.append({})
     assert check(executor) == []
     assert (executor.ended == [("7", "ok")]) == is_there
+
+
+@pytest.mark.parametrize(
+    ("reason", "is_final"),
+    [
+        ("PartitionConfig", True),
+        ("QOSMaxGRESPerJob", True),
+        ("QOSMaxGRESPerNode", True),
+        ("QOSMaxCpuPerJobLimit", True),
+        ("QOSMaxMemoryPerJob", True),
+        ("QOSMinGRES", True),
+        ("AssocMaxGRESPerJob", True),
+        ("AssocMaxCPUMinutesPerJobLimit", True),
+        ("DependencyNeverSatisfied", True),
+        ("Priority", False),
+        ("QOSMaxJobsPerUserLimit", False),
+        ("QOSMaxGRESPerUser", False),
+        ("AssocGrpGRES", False),
+        ("ReqNodeNotAvail, UnavailableNodes:n1", False),
+    ],
+)
+def test_which_reasons_mean_that_a_job_never_starts(executor, slurm, caplog, reason, is_final):
+    run(executor, slurm, a_job())
+    slurm.states.append({"7": ("PENDING", reason)})
+    assert check(executor) == ["7"]
+    assert [record.levelname for record in caplog.records if record.levelname == "ERROR"] == ["ERROR"] * is_final
 
 
 def test_a_job_that_will_never_start_is_named_once(executor, slurm, caplog):

@@ -129,7 +129,8 @@ def test_a_long_sweep_is_split_between_rounds(tmp_path):
 def test_nodes_come_from_sinfo_and_those_that_are_down_are_skipped_with_its_reason(tmp_path, monkeypatch):
     answers = {
         "--format=%P|%l|%D|%c|%s": "main*|infinite|4|8|1-2\nother|infinite|9|8|1-9",
-        "--format=%N|%T|%E": "n1|idle|none\nn2|down*|bad DIMM | here\nn3|mixed|none\nn4|idle*|\nn5|reserved|none",
+        "--format=%N|%T|%f|%G|%E": "n1|idle|(null)|(null)|none\nn2|down*|a|gpu:4|bad DIMM | here\n"
+        "n3|mixed|a|gpu:4|none\nn4|idle*|a,b|gpu:4|\nn5|reserved|a|gpu:4|none",
     }
     asked = []
 
@@ -150,6 +151,37 @@ def test_nodes_come_from_sinfo_and_those_that_are_down_are_skipped_with_its_reas
     assert {why for _, why in pairs.skipped} == {reason}
     with pytest.raises(UserError, match=r"campaign.yaml:\d+: sweep_hosts: n7"):
         expand(load(tmp_path, sweep(hosts=["n7"]), SITE))
+
+
+SHARED = """\
+a1|idle|a100,nvlink|gpu:a100:4(S:0-1),nvme:1|none
+a2|idle|a100|gpu:a100:4|none
+v1|idle|v100|gpu:v100:2|none
+m1|idle|a100,mig|gpu:a100:2,gpu:1g.5gb:14|none
+c1|idle|(null)|(null)|none
+"""
+
+
+@pytest.mark.parametrize(
+    ("kind", "expected"),
+    [
+        ({"constraint": "a100"}, ["a1", "a2", "m1"]),
+        ({"constraint": "a100&nvlink"}, ["a1"]),
+        ({"constraint": "v100|nvlink"}, ["a1", "v1"]),
+        ({"constraint": "[a100|v100]"}, ["a1", "a2", "c1", "m1", "v1"]),  # Slurm decides
+        ({"gpu_type": "a100"}, ["a1", "a2", "m1"]),
+        ({"gpu_type": "1g.5gb", "gpu_request": "gres"}, ["m1"]),
+        ({"num_nodes": 9}, ["a1", "a2", "c1", "m1", "v1"]),
+    ],
+)
+def test_of_a_partition_with_several_types_of_nodes_those_of_the_node_type_are_measured(
+    tmp_path, monkeypatch, kind, expected
+):
+    """Slurm would reject a job that names a node without its constraint or its GPUs."""
+    monkeypatch.setattr(slurm_resources, "answer", lambda line, *_: SHARED if "%N" in line[-1] else "main*|1:00|5|8|5")
+    data = sweep(sizes=(4096,)) | {"sweep_hosts": None, "node_type": "x"}
+    site = SITE | {"num_nodes": 9, "node_types": {"x": kind}}
+    assert [cell.hosts[0] for cell in expand(load(tmp_path, data, site)).cells] == expected
 
 
 def test_inside_an_allocation_its_nodes_are_measured(tmp_path, monkeypatch):

@@ -51,7 +51,8 @@ def host_sets(file: YamlFile, data: dict, cluster: dict) -> dict[Hosts, str | No
     chosen = [name for names in data["sweep_hosts"] or [] for name in launcher.queue.node_names(names)] or list(known)
     errors = []
     if unknown := [name for name in chosen if known and name not in known]:
-        text = f"sweep_hosts: {unknown[0]} is not a node of this partition or allocation.{nearest(unknown[0], known)}"
+        kind = "this allocation, or of this partition with the constraint and gpu_type of the cluster file"
+        text = f"sweep_hosts: {unknown[0]} is not a node of {kind}.{nearest(unknown[0], known)}"
         errors.append(file.error(where, text))
     num, excluded = NODES_PER_CELL[data["sweep"]], launcher.queue.excluded_nodes(cluster)
     names = sorted({name for name in chosen if name not in excluded}, key=natural)

@@ -54,7 +54,11 @@ def exit_with_user_error(text: str) -> NoReturn:
 
 def nearest(word: object, known: Iterable[object]) -> str:
     """Return ` Did you mean 'x'?` for the known word that is closest to `word`, or an empty string."""
-    matches = difflib.get_close_matches(str(word), [str(k) for k in known], n=1, cutoff=0.6)
+    names = [str(name) for name in known]
+    by_lower = {name.lower(): name for name in names}
+    matches = difflib.get_close_matches(str(word), names, n=1, cutoff=0.6) or [
+        by_lower[name] for name in difflib.get_close_matches(str(word).lower(), by_lower, n=1, cutoff=0.6)
+    ]
     return f" {DID_YOU_MEAN} '{matches[0]}'?" if matches else ""
 
 

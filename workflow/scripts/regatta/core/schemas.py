@@ -182,7 +182,7 @@ def _as_list(value: object) -> str:
 
 def _pytorch_name(value: object, known: Iterable[object]) -> object:
     """Return PyTorch's name for a ROCm name if it is one of the known values, else the value."""
-    name = PYTORCH_NAMES.get(value.lower()) if isinstance(value, str) else None
+    name = PYTORCH_NAMES.get(value.lower(), value) if isinstance(value, str) else value
     return name if name in known else value
 
 

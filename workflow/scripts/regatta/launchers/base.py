@@ -229,8 +229,8 @@ class Jobs:
         attempt: int = 1,
         runtime_minutes: int | None = None,
     ) -> list[str]:
-        """Return the options for one attempt at a job. avoid: groups of nodes, the most important first. runtime_minutes:
-        the time limit, if not that of walltime_minutes."""
+        """Return the options for one attempt. avoid: groups of nodes, the most important first. runtime_minutes: the
+        time limit, if the command line has one."""
         return []
 
     def resources(self, geometry: Geometry, options: list[str]) -> dict[str, object]:

@@ -9,6 +9,7 @@ from typing import Literal
 
 ErrorKind = Literal["permanent", "temporary", "limit"]  # limit: on the number of jobs, until some of them end
 
+NO_ID = "sbatch printed no job id"  # but may have submitted the job
 LAST_LINE = re.compile(r"\b(?:submission|submit\S*|allocation|allocate) (?:failed|failure): *(.+)", re.IGNORECASE)
 TEMPORARY = re.compile(
     # the controller: network, name resolution, load
@@ -70,6 +71,8 @@ COMMAND_LINE = re.compile(
 
 def kind_of_error(message: str) -> ErrorKind:
     """Return whether sbatch may accept the same job later, judging by its output."""
+    if message.startswith(NO_ID):
+        return "temporary"
     last = ([*LAST_LINE.finditer(message)] or [None])[-1]
     if last is None:
         if COMMAND_LINE.search(message):

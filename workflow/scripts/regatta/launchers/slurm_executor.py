@@ -18,7 +18,7 @@ from snakemake_interface_executor_plugins.jobs import JobExecutorInterface
 
 from regatta.core.text import one_line
 from regatta.launchers import slurm_queue as queue
-from regatta.launchers.slurm_errors import kind_of_error
+from regatta.launchers.slurm_errors import NO_ID, kind_of_error
 from regatta.launchers.slurm_plugin import options_of
 from regatta.model.launches import JobEvent
 from regatta.store.jobs import NO_SPACE_LEFT, is_full, jobs_of_batch
@@ -33,7 +33,9 @@ status=$?
 [ -z "$is_stopped" ] || {{ wait $!; status=$?; }}  # the signal interrupted the first
 exit $status
 """
-COMMENT = re.compile("--com[a-z]*=")  # an option of the user, possibly abbreviated
+COMMENT = re.compile("--com[a-z]*=")  # an option of the user, possibly abbreviated; if empty, jobs have no comment
+# The last line that sbatch prints with --parsable, or without it, as wrappers of sites may do.
+SUBMITTED = re.compile(r"^(?:Submitted batch job )?(\d+)(?:;.*| on cluster .*)?$", re.MULTILINE)
 MAX_PREEMPTIONS = 5  # of a batch, in a row and without a new record; further ones are failed attempts
 FORGOTTEN = ("no such job", "")  # state and reason of a job that Slurm does not list
 LOGS = Path(".snakemake/slurm_logs")
@@ -43,11 +45,10 @@ CLOCK_SECONDS = 5.0
 MAX_CAUSE = 300
 RETRY_HOURS = 2  # how long submission is retried while sbatch fails with temporary errors
 # Reasons for which a job waits until its request is changed (squeue(1), JOB REASON CODES).
-CANNOT_START = (
-    "PartitionNodeLimit PartitionTimeLimit PartitionConfig BadConstraints InvalidAccount InvalidQOS "
-    "AccountNotAllowed AssocMaxNodePerJobLimit AssocMaxWallDurationPerJobLimit QOSMaxNodePerJobLimit "
-    "QOSMaxWallDurationPerJobLimit QOSNotAllowed"
-).split()
+CANNOT_START = re.compile(
+    "PartitionNodeLimit|PartitionTimeLimit|PartitionConfig|BadConstraints|InvalidAccount|InvalidQOS|AccountNotAllowed|"
+    r"QOSNotAllowed|DependencyNeverSatisfied|(?:Assoc|QOS)Max\w+Per(?:Job|Node)(?:Limit)?|QOSMin\w+"
+)
 
 
 class Executor(RemoteExecutor):
@@ -116,14 +117,16 @@ class Executor(RemoteExecutor):
         options = options_of(job.resources)
         identity = f"rule_{job.name}_wildcards_{campaign_of(job)}_{name_of(job)}"  # a later run knows it by this
         name = identity if any(map(COMMENT.match, options)) else job_name(job)
+        options = [option for option in options if not COMMENT.fullmatch(option)]
         line += [f"--job-name={name}", *([f"--comment={identity}"] if name != identity else []), *options]
         done = queue.submit(line, SCRIPT.format(command=self.format_job_exec(job)))
-        found = re.search(r"^(\d+)(?:;.*)?$", done.stdout, re.MULTILINE) if done.returncode == 0 else None
-        if found is None:
-            return self._is_refused_for_now(job_info, done.stderr or done.stdout)
-        self._note_submission(job_info, found[1], log)
+        found = SUBMITTED.findall(done.stdout) if done.returncode == 0 else []
+        if not found:
+            why = f"{NO_ID}: " if done.returncode == 0 else ""
+            return self._is_refused_for_now(job_info, why + (done.stderr or done.stdout))
+        self._note_submission(job_info, found[-1], log)
         if self.is_closing:  # since its sbatch began
-            queue.ask(["scancel", found[1]])
+            queue.ask(["scancel", found[-1]])
         return False
 
     def _note_submission(self, job_info: SubmittedJobInfo, external: str, log: Path) -> None:
@@ -181,11 +184,12 @@ class Executor(RemoteExecutor):
         """Return whether a job has ended, and report it. A job that Slurm has forgotten is judged by its output."""
         job, external = job_info.job, job_info.external_jobid
         if state in queue.LIVE:
-            if state == "PENDING" and reason in CANNOT_START and (external, reason) not in self.logged:
+            if state == "PENDING" and CANNOT_START.fullmatch(reason) and (external, reason) not in self.logged:
                 self.logged.add((external, reason))
                 self.logger.error(
                     f"Job {external} can never start ({reason}; see scontrol show job {external}). Correct the cluster"
-                    " file: partition, qos, constraint, num_nodes, cpus_per_rank, max_walltime_minutes."
+                    " file: partition, account, qos, constraint, num_nodes, gpus_per_node, cpus_per_rank,"
+                    " memory_mb_per_node, max_walltime_minutes."
                     " Ctrl-C cancels the job."
                 )
             return False

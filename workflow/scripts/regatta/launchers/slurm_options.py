@@ -62,7 +62,8 @@ KEYS_OF_OPTIONS = {
     for key, options in {
         "`shapes` of the campaign": "-N --nodes -n --ntasks --ntasks-per-node",
         "`cpus_per_rank`": "-c --cpus-per-task",
-        "`gpu_request`": "-G --gpus --gpus-per-node --gres --ntasks-per-gpu --cpus-per-gpu",
+        "`gpu_request`": "-G --gpus --gpus-per-node --ntasks-per-gpu --cpus-per-gpu",
+        "`gres`": "--gres",
         "`memory_mb_per_node`": "--mem --mem-per-cpu",
         "`max_walltime_minutes`": "-t --time",
         "`env`": "--export",

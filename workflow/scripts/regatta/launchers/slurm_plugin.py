@@ -20,7 +20,12 @@ REFUSED = MappingProxyType(
         r"slurm_extra|options|longest|most_jobs": "sbatch, max_walltime_minutes and max_jobs of the cluster file",
     }
 )
-OF_OPTIONS = {"--mem": ("mem_mb", int), "--cpus-per-task": ("cpus_per_task", int), "--gres": ("gres", str)}
+OF_OPTIONS = {
+    "--mem": ("mem_mb", int),
+    "--cpus-per-task": ("cpus_per_task", int),
+    "--gres": ("gres", str),
+    "--clusters": ("clusters", str),
+}
 IN_JOB = MappingProxyType({"mpi": "srun"})  # without it, the plugin would start the rule with srun, within one step
 OWN = "--signal=B:TERM@"  # of Regatta's executor, whose script passes the signal on; that of others would die of it
 NAMES = (

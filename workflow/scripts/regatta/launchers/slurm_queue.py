@@ -292,6 +292,8 @@ def submit(line: list[str], script: str) -> subprocess.CompletedProcess:
         return subprocess.CompletedProcess(line, 1, "", f"{line[0]}: no answer within {SUBMIT_SECONDS:g} s")
     if done.returncode < 0 and not done.stderr.strip():
         done.stderr = f"{line[0]}: ended by signal {-done.returncode}"
+    elif done.returncode > 0 and not (done.stderr + done.stdout).strip():
+        done.stderr = f"{line[0]}: exit status {done.returncode}, without a message"
     return done
 
 

@@ -79,9 +79,10 @@ class SlurmJobs(Jobs):
 
         A group of nodes is not avoided if the cluster has too few others.
         """
-        cluster, minutes = geometry.cluster, runtime_minutes
-        minutes = minutes or self.walltime_minutes(cluster, planned_minutes, attempt)
-        options = {key: cluster[key] for key in ("partition", "account", "qos", "constraint", "reservation")} | {
+        cluster = geometry.cluster
+        minutes = runtime_minutes or self.walltime_minutes(cluster, planned_minutes, attempt)
+        keys = ("clusters", "partition", "account", "qos", "constraint", "reservation")
+        options = {key: cluster.get(key) for key in keys} | {
             "mem": cluster["memory_mb_per_node"],
             "time": minutes,
             "nodes": geometry.nodes,
@@ -209,20 +210,35 @@ UNUSABLE = ("down", "drain", "fail", "unknown", "error", "future", "inval", "blo
 
 
 def read_nodes(cluster: dict) -> dict[str, str | None]:
-    """Return the nodes of this job or of the cluster's partitions, each with the reason why it cannot be used, or None.
-
-    Empty if sinfo does not answer.
-    """
+    """Return the nodes of this job, or those of the cluster's partitions with its constraint and type of GPUs, each
+    with the reason why it cannot be used, or None. Empty if sinfo does not answer."""
     if job_id():
         return dict.fromkeys(expand(os.environ.get("SLURM_JOB_NODELIST", "")))
     names = ",".join(partition_names(cluster, read_partitions()))
-    lines = answer(["sinfo", "--noheader", "--Node", f"--partition={names}", "--format=%N|%T|%E"]) or ""
+    lines = answer(["sinfo", "--noheader", "--Node", f"--partition={names}", "--format=%N|%T|%f|%G|%E"]) or ""
     found: dict[str, str | None] = {}
-    for name, state, reason in (line.split("|", 2) for line in lines.splitlines() if line.count("|") >= 2):
+    for name, state, features, gres, reason in (
+        line.split("|", 4) for line in lines.splitlines() if line.count("|") > 3
+    ):
+        if not _has(features.split(","), cluster["constraint"]) or not _has_type(gres, cluster["gpu_type"]):
+            continue
         is_unusable = state.startswith(UNUSABLE) or state.endswith("*")  # *: it does not respond
         why = f" ({reason.strip()})" if reason.strip() not in ("", "none") else ""
         found[name] = f"node {name} is {state}{why}" if is_unusable else None
     return found
+
+
+def _has(features: list[str], constraint: str | None) -> bool:
+    """Return whether a node has a constraint such as a100, a&b or a|b. True for other expressions: Slurm decides."""
+    if constraint is None or re.search(r"[^\w.&|-]|&.*\||\|.*&", constraint):
+        return True
+    return (any if "|" in constraint else all)(name in features for name in re.split("[&|]", constraint))
+
+
+def _has_type(gres: str, gpu_type: str | None) -> bool:
+    """Return whether a node has GPUs of a type, from resources such as gpu:a100:4(S:0-1),nvme:1; True if untyped."""
+    types = re.findall(r"\bgpu:([^:,()]+):", gres)
+    return gpu_type is None or gpu_type in types or (not types and "gpu" in gres)
 
 
 # Can the partition run the jobs of a campaign? By default Slurm accepts a job that can never start.
@@ -272,7 +288,9 @@ def minutes_of(limit: str) -> float:
 
 def site_problems(cluster: dict, shapes: list[tuple[int, int]], stacks: dict[str, dict]) -> list[str]:
     """Return why jobs could never start (within an allocation none are submitted), and which stacks srun rejects."""
-    found = [] if job_id() else partition_problems(cluster, shapes, read_partitions()) + unknown_nodes(cluster)
+    kind = f"node_types.{cluster['node_type']}: " if "node_type" in cluster else ""
+    found = [] if job_id() else [kind + text for text in partition_problems(cluster, shapes, read_partitions())]
+    found += [] if job_id() else unknown_nodes(cluster)
     return found + mpi_problems(stacks)
 
 
