@@ -92,3 +92,25 @@ def test_a_batch_of_the_longest_planned_length_gets_its_time_limit(minutes):
 @pytest.mark.parametrize(("planned", "attempt", "expected"), [(0.1, 1, 6), (10, 1, 20), (10, 2, 40), (10, 9, 60)])
 def test_the_walltime_grows_with_each_attempt_up_to_the_clusters(planned, attempt, expected):
     assert JOBS.walltime_minutes(cluster(max_walltime_minutes=60), planned, attempt) == expected
+
+
+@pytest.mark.parametrize(
+    ("changes", "shape", "device", "expected"),
+    [
+        ({"exclusive": False}, (1, 1), "cpu", {"tasks": 2, "cpus_per_task": 1, "mem_mb": 0, "slurm_extra": ""}),
+        ({"cpus_per_rank": 8, "memory_mb_per_node": 5}, (2, 1), "cpu", {"tasks": 2, "cpus_per_task": 8, "mem_mb": 5}),
+        ({}, (2, 4), "cuda", {"tasks_per_node": 4, "slurm_extra": "--gpus-per-node=4 --exclusive"}),
+        ({"gpu_request": "gres", "exclusive": False}, (2, 4), "cuda", {"gres": "gpu:4", "slurm_extra": ""}),
+        ({"sbatch": ["--wckey=a b"]}, (1, 2), "cpu", {"slurm_extra": "--exclusive '--wckey=a b'"}),
+        ({"partition": "p", "account": "a", "qos": "q"}, (1, 2), "cpu", {"slurm_extra": "--exclusive"}),
+    ],
+)
+def test_options_are_resources_of_snakemakes_plugin_for_slurm(changes, shape, device, expected):
+    site = cluster(**changes)
+    geometry = Geometry(site, *shape, device)
+    found = JOBS.resources(geometry, JOBS.options(geometry, 60))
+    assert {"mpi": "srun", "own_options": "--signal=B:TERM@60"} | expected == {
+        name: found[name] for name in ("mpi", "own_options", *expected)
+    }
+    assert not {"tasks", "tasks_per_node"} <= found.keys()
+    assert found.keys() - {"options"} <= {*JOBS.resource_names}

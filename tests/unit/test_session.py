@@ -120,7 +120,7 @@ def test_a_local_run_asks_for_no_resources_and_a_job_of_slurm_for_its_shape():
 def test_a_job_on_a_node_plans_nothing():
     found = session(is_main_process=False)
     assert found.plan is None
-    assert found.batch_resources() == {}
+    assert found.batch_resources() == {"mpi": "srun"}
     assert (str(found.results), found.prices, found.manifests()) == ("results/none", {}, [])
 
 

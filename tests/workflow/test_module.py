@@ -1,12 +1,15 @@
 """Regatta as a module of another workflow, whose rules use what the campaign measured."""
 
 import os
+import shutil
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 import yaml
-from campaigns import QUICK_REPORT, ROOT, fake_campaign, record_lines
+from campaigns import QUICK_REPORT, ROOT, fake_campaign, lines, record_lines
+from copied_tree import NOT_COPIED
 
 import warm_start
 from regatta.core.errors import NOTHING_MEASURED
@@ -116,6 +119,27 @@ def test_config_values_are_refused_by_regatta_alone_and_reach_the_parent_of_a_mo
     done = run(tmp_path, *snakefile, "-n", "--config", "of_parent=1", "--configfile", "parent.yaml")
     assert done.returncode == 2
     wording.lines(done.stderr, "--config")
+
+
+@pytest.mark.slow
+def test_a_module_of_a_repository_has_all_of_its_files(tmp_path):
+    tree = tmp_path / "tree"
+    shutil.copytree(ROOT, tree, ignore=shutil.ignore_patterns(*NOT_COPIED, "tests", "docs", "examples"))
+    me = ["-c", "user.name=me", "-c", "user.email=me@localhost"]
+    for words in (["init", "--quiet"], ["add", "--all"], [*me, "commit", "--quiet", "--message=all"], ["tag", "v1"]):
+        subprocess.run(["git", *words], cwd=tree, check=True)
+    cache = tmp_path / "cache" / "snakemake" / "snakemake" / "source-cache" / "snakemake-git-cache" / "github.com"
+    subprocess.run(["git", "clone", "--quiet", "--bare", tree, cache / "site" / "regatta"], check=True)
+    write(tmp_path, text=PARENT.replace('"{snakefile}"', 'github("site/regatta", path="workflow/Snakefile", tag="v1")'))
+    line = [sys.executable, "-m", "snakemake", "--profile", str(ROOT / "profiles" / "local")]
+    environment = os.environ | QUICK_REPORT | {"XDG_CACHE_HOME": str(tmp_path / "cache")}
+    done = subprocess.run(line, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=240)
+    assert done.returncode == 0, done.stdout + done.stderr
+    records = record_lines(tmp_path / "results" / "small")
+    assert len(records) == 14
+    head = subprocess.run(["git", "rev-parse", "v1"], cwd=tree, capture_output=True, text=True, check=True).stdout
+    launches = [line for line in lines(tmp_path / "results" / "small") if line["kind"] == "launch"]
+    assert {launch["git"]["commit"] for launch in launches} == {head.strip()}
 
 
 def test_paths_in_a_module_begin_where_snakemake_runs(tmp_path):

@@ -2,10 +2,28 @@
 
 import os
 import re
+import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
-SCRIPTS = Path(workflow.current_basedir).parent / "scripts"
+
+def clone_of(base):
+    """Return a clone of a repository that a module names (github, gitlab), because Snakemake copies single files."""
+    repository = base.hosted_repo.repo
+    commit = repository.commit(base.ref).hexsha
+    clone = Path(workflow.sourcecache.cache_path, "regatta", commit)
+    if not clone.exists():
+        clone.parent.mkdir(parents=True, exist_ok=True)
+        draft = Path(tempfile.mkdtemp(prefix=f"{commit}.", dir=clone.parent))
+        subprocess.run(["git", "clone", "--quiet", "--shared", repository.git_dir, draft], check=True)
+        subprocess.run(["git", "-C", draft, "checkout", "--quiet", "--detach", commit], check=True)
+        os.rename(draft, clone)
+    return clone
+
+
+BASE = workflow.current_basedir
+SCRIPTS = (Path(BASE).parent if BASE.is_local else clone_of(BASE) / "workflow") / "scripts"
 sys.path.insert(0, str(SCRIPTS))
 
 from regatta.core.files import digest, sources

@@ -31,7 +31,7 @@ from regatta.core.errors import (
 )
 from regatta.core.files import ROOT, SCRIPTS, check_folders, hold
 from regatta.job_resources import check_set_resources, ignored_defaults, of_site, resources_of_jobs
-from regatta.launchers import launcher_of
+from regatta.launchers import LAUNCHERS, launcher_of
 from regatta.launchers.base import Geometry, end_jobs, outlive_run_campaign
 from regatta.plan.batches import Batch
 from regatta.plan.plan import Plan, nothing_to_retry, plan_campaign, tidy_frozen
@@ -194,7 +194,9 @@ class Session:
 
     def _resources(self, rule: str, job: Callable | None) -> dict:
         """Return functions, which Snakemake calls for each job and attempt; nothing where no job is submitted."""
-        cluster = self.plan.campaign.cluster if self.plan and job else {"scheduler": "none"}
+        if self.plan is None:  # a plugin reads them again in a job, where the cluster is unknown
+            return {name: value for one in LAUNCHERS.values() for name, value in one.jobs.resources_in_job.items()}
+        cluster = self.plan.campaign.cluster if job else {"scheduler": "none"}
         launcher = launcher_of(cluster)
         if not launcher.submits:
             return {}

@@ -218,6 +218,7 @@ class Jobs:
     # Resources of Snakemake: for keys of a cluster file; and patterns of those that follow from keys, with these.
     resource_keys: Mapping[str, str] = MappingProxyType({})
     refused_resources: Mapping[str, str] = MappingProxyType({})
+    resources_in_job: Mapping[str, str] = MappingProxyType({})
     resource_names: tuple[str, ...] = ()  # of `resources`
 
     def options(
@@ -228,9 +229,8 @@ class Jobs:
         attempt: int = 1,
         runtime_minutes: int | None = None,
     ) -> list[str]:
-        """Return the options for one attempt. avoid: groups of nodes, the most important first.
-
-        runtime_minutes: the time limit, if the command line has one."""
+        """Return the options for one attempt. avoid: groups of nodes, the most important first. runtime_minutes: the
+        time limit, if the command line has one."""
         return []
 
     def resources(self, geometry: Geometry, options: list[str]) -> dict[str, object]:

@@ -20,7 +20,13 @@ REFUSED = MappingProxyType(
         r"slurm_extra|options|longest|most_jobs": "sbatch, max_walltime_minutes and max_jobs of the cluster file",
     }
 )
-OF_OPTIONS = {"--mem": ("mem_mb", int), "--cpus-per-task": ("cpus_per_task", int), "--gres": ("gres", str)}
+OF_OPTIONS = {
+    "--mem": ("mem_mb", int),
+    "--cpus-per-task": ("cpus_per_task", int),
+    "--gres": ("gres", str),
+    "--clusters": ("clusters", str),
+}
+IN_JOB = MappingProxyType({"mpi": "srun"})  # without it, the plugin would start the rule with srun, within one step
 OWN = "--signal=B:TERM@"  # of Regatta's executor, whose script passes the signal on; that of others would die of it
 NAMES = (
     "own_options",
@@ -38,7 +44,7 @@ def resources(geometry: Geometry, options: list[str]) -> dict[str, object]:
     no option, and so the partition's default.
     """
     ranks = geometry.gpus_per_node
-    found: dict[str, object] = {"mpi": "srun", "tasks_per_gpu": 0, "mem_mb": 0}
+    found: dict[str, object] = {**IN_JOB, "tasks_per_gpu": 0, "mem_mb": 0}
     found |= {"tasks_per_node": ranks} if ranks > 1 else {"tasks": max(2, geometry.nodes)}
     others, own = [], []
     for option in options:

@@ -64,6 +64,7 @@ WALLTIME_EXTRA_MINUTES = 5
 class SlurmJobs(Jobs):
     submit_command = "sbatch"
     resource_keys, refused_resources = slurm_plugin.OF_CLUSTER, slurm_plugin.REFUSED
+    resources_in_job = slurm_plugin.IN_JOB
     resource_names, resources = slurm_plugin.NAMES, staticmethod(slurm_plugin.resources)
 
     def options(
