@@ -144,57 +144,6 @@ def test_what_a_bar_of_the_timeline_tells_a_pointer_is_in_a_table(browser, repor
     assert 0 < bars <= batches
 
 
-def test_the_timeline_zooms_to_a_batch_and_to_a_node_and_back(browser, reports):
-    """The rules of the page do it: its script need not be ready."""
-    browser.open(reports["cluster"], 1440)
-    bars = "[...document.querySelectorAll('#gantt .bars')].filter(e => e.getBoundingClientRect().width)"
-    ends = f"(b => [Math.min(...b.map(e => e.left)), Math.max(...b.map(e => e.right))])({bars}.map(e => e.getBoundingClientRect()))"
-    texts = "[...document.querySelectorAll('#gantt .ticks text')].filter(e => e.getBoundingClientRect().width).map(e => e.textContent)"
-    shares = "[...document.querySelectorAll('#gantt .share')].filter(e => e.checkVisibility()).map(e => e.className)"
-    assert browser.evaluate(shares) == ["share all"]
-    whole, num, ticks = browser.evaluate(ends), browser.evaluate(f"{bars}.length"), browser.evaluate(texts)
-    for group in ("Batches", "Nodes"):
-        options = browser.evaluate(f"[...document.querySelectorAll('.zoom [label={group}] option')].map(e => e.value)")
-        assert len(options) > 1
-        browser.evaluate(f"document.querySelector('.zoom select').value = '{options[-1]}'")
-        shown = browser.evaluate(f"{bars}.map(e => e.classList.value.split(' '))")
-        assert 0 < len(shown) < num
-        assert all(options[-1] in classes for classes in shown)
-        assert browser.evaluate(ends) == pytest.approx(whole, abs=2)
-        assert browser.evaluate(texts) not in ([], ticks)
-        assert browser.evaluate(shares) == [f"share {options[-1]}"]
-    browser.evaluate("document.querySelector('.zoom button').click()")
-    assert (browser.evaluate(f"{bars}.length"), browser.evaluate(texts)) == (num, ticks)
-    assert browser.evaluate("document.querySelector('.zoom button').checkVisibility()") is False
-
-
-def test_the_timeline_of_a_node_shows_its_row_alone(browser, reports):
-    browser.open(reports["cluster"], 1440)
-    nodes = browser.evaluate("[...document.querySelectorAll('.zoom [label=Nodes] option')].map(e => [e.value, e.text])")
-    names = "[...document.querySelectorAll('#gantt .name')].filter(e => e.getBoundingClientRect().width).map(e => e.textContent.trim())"
-    # Heights at which bars are, in points of the drawing.
-    rows = """(() => {
-      const svg = document.querySelector('#gantt svg');
-      svg.scrollIntoView({ block: 'center' });
-      const { x, y, width, height } = svg.getBoundingClientRect(), found = [];
-      for (let at = 0.5; at < height * 720 / width; at++) {
-        const isHit = (left) => document.elementFromPoint(x + left, y + at * width / 720)?.closest('.bars');
-        if ([...Array(Math.floor(width)).keys()].some(isHit)) found.push(at);
-      }
-      return [height * 720 / width, Math.min(...found), Math.max(...found)];
-    })()"""
-    assert browser.evaluate(names) == [name for _, name in nodes]
-    whole, top, bottom = browser.evaluate(rows)
-    assert bottom - top > 0.7 * whole
-    for value, name in (nodes[0], nodes[-1]):
-        browser.evaluate(f"document.querySelector('.zoom select').value = '{value}'")
-        assert browser.evaluate(names) == [name]
-        height, first, last = browser.evaluate(rows)
-        assert height < 0.5 * whole
-        assert first == pytest.approx(top, abs=1)
-        assert last - first < 16
-
-
 def test_no_element_scrolls_vertically(browser, report):
     browser.open(report, 1440)
     browser.evaluate("document.querySelectorAll('main details').forEach(d => d.open = true)")

@@ -20,7 +20,6 @@ from regatta.topics.timeline import (
     TOPIC,
     allocated_hours,
     allocations_table,
-    batch_names,
     findings,
     overlaps,
     section,
@@ -251,7 +250,6 @@ def test_a_host_of_launches_of_less_than_a_second_has_no_row():
     short = launch(1, 50, 50, hosts="n2", cells_s=0, warmup_s=0, measuring_s=0, num_ok=0, num_failed=0)
     rows = rows_of_chart([launch(hosts="n1"), short])
     assert list(rows) == ["n1"]
-    assert [view.name for of in gantt.Gantt(rows).views.values() for view in of] == []
 
 
 @pytest.mark.parametrize(
@@ -330,60 +328,10 @@ def test_shares_of_a_batch_and_of_a_node_have_its_idle_time_and_failures():
     assert gantt.shares_of([]) == {}
 
 
-def test_batches_have_the_name_of_their_shape_and_stacks():
-    """A number distinguishes those with the same name."""
-    batches = {
-        "n02g04-aa": ["host"],
-        "n02g04-bb": ["host", "host"],
-        "n01g04-cc": ["host", "bound", "host"],
-        "n01g04-dd": ["a", "b", "c"],
-    }
-    launches = [
-        launch(batch=batch, stack=stack, nodes=int(batch[2])) for batch, stacks in batches.items() for stack in stacks
-    ]
-    launches.append(launch(batch="unknown", nodes=None))
-    assert {batch: name.split(" · ") for batch, name in batch_names(launches).items()} == {
-        "n02g04-aa": ["2×4", "host (1)"],
-        "n02g04-bb": ["2×4", "host (2)"],
-        "n01g04-cc": ["1×4", "host, bound"],
-        "n01g04-dd": ["1×4", "3 stacks"],
-        "unknown": ["n/a", "host"],
-    }
-
-
 def test_shares_of_all_launches_are_stated_unless_the_finding_on_allocations_has_them():
     spent = section(data_of([launch(0, 0, 40), launch(1, 50, 90)], [])).content["spent"]
     assert list(map(float, re.findall(r"[\d.]+", spent))) == [40, 7.5, 15, 38]
     assert section(data_of([launch()], [job()])).content["spent"] == ""
-
-
-@pytest.mark.usefixtures("drawing")
-def test_a_view_of_a_batch_or_host_fills_the_axis_and_has_its_ticks():
-    other = {"batch": "n01g04-0000000000bb", "hosts": "n1"}
-    rows = rows_of_chart([launch(0, 0, 40), launch(1, 100, 160, **other), launch(2, WEEK, WEEK + 60)])
-    chart = gantt.Gantt({name: rows[name] for name in shown_rows(rows)}, {BATCH: "2×4 · host"})
-    [small, large], [first, second] = chart.views["Batches"], chart.views["Nodes"]
-    assert [(one.label, one.start, one.end) for one in (small, large)] == [
-        (other["batch"], 100, 160),
-        ("2×4 · host", 0, WEEK + 60),
-    ]
-    assert [view.rows for view in (small, large, first, second)] == [range(1), None, range(1), range(1, 2)]
-    assert [(one.label, one.start, one.end) for one in (first, second)] == [("n1", 0, WEEK + 60), ("n2", 0, WEEK + 60)]
-    # A launch of 60 s without a recorded job: 36 s are outside cells.
-    shares = {"launch startup": 36, "setup and checks": 3, "warm-up": 6, "measuring": 15}
-    assert small.shares == pytest.approx({state: seconds / 60 for state, seconds in shares.items()})
-    assert list(map(float, re.findall(r"[\d.]+", small.spent))) == [60, 5, 10, 25]
-    for view in (small, large, first):
-        factor, offset = chart.zoom(view)
-        ends = [offset + factor * chart.place(at) for at in (view.start, view.end)]
-        assert ends == pytest.approx([chart.left, gantt.RIGHT])
-    svg = chart.draw("gantt", "Timeline")
-    drawn = ElementTree.fromstring(svg).findall(f".//g[@class='ticks {small.key}']/text")
-    assert [text.text for text in drawn] == ["1.7 min", "+15 s", "+30 s", "+45 s", "+1 min"]
-    assert float(drawn[-1].get("x")) == pytest.approx(gantt.RIGHT, abs=0.1)
-    groups = {f"bars {chart.batches[batch]} {hosts}" for batch, hosts in ((BATCH, "n0 n1"), (other["batch"], "n0"))}
-    assert {group.get("class") for group in ElementTree.fromstring(svg).iter("g")} >= groups
-    assert gantt.Gantt(rows_of_chart([launch(hosts="n1")])).views == {}
 
 
 @pytest.mark.usefixtures("drawing")

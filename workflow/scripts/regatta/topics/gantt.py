@@ -1,17 +1,13 @@
-"""The Gantt chart of launches: a row for each host; the time axis leaves out long gaps.
-
-The page zooms it to a batch or a host with CSS alone: bars have the classes of both, and each view has its ticks. The
-rows of a view are shifted to the top, and the drawing is cut off below them; bars are clipped to the row of a host.
-"""
+"""The Gantt chart of launches: a row for each host; the time axis leaves out long gaps."""
 
 import itertools
 import math
 from collections import Counter, defaultdict
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 
 from regatta.core.text import is_unknown, natural, one_line, three
-from regatta.report.charts import PAGE, Chart, Marks, Medium, set_ticks
+from regatta.report.charts import Chart, Marks, set_ticks
 from regatta.report.findings import percent_number
 from regatta.report.svg import BAD, COLORS, GOOD, GREY, GRID, GROUND, GROUP
 
@@ -24,7 +20,6 @@ MAX_SUMS = 400  # of all rows: bars that each sum several launches
 MAX_BREAKS = 10
 LEAST_SHARE, LEAST_FAILED = 0.06, 0.003  # of all runs: width of one, for its label; of failures, so that they are seen
 MAX_TICKS = 5
-MOST_BATCHES = 100  # that the chart can be zoomed to
 DAY = 86400
 STEPS = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200)
 STEPS += tuple(DAY * days for days in (1, 2, 5, 10, 20, 50, 100))
@@ -61,14 +56,11 @@ def _merged(intervals: list[tuple[float, float]], gap: float = 0) -> list[tuple[
     return found
 
 
-def ticks_of(runs: list[tuple[float, float]], first: float | None = None) -> list[list[tuple[float, str]]]:
-    """Return (place, label) of the ticks of each run: at its start the time since the first, then since its start.
-
-    first: start of the first of all runs, if not of these.
-    """
+def ticks_of(runs: list[tuple[float, float]]) -> list[list[tuple[float, str]]]:
+    """Return (place, label) of the ticks of each run: at its start the time since the first, then since its start."""
     length = sum(end - start for start, end in runs)
     step = next((step for step in STEPS if length / step <= MAX_TICKS - 1), STEPS[-1])
-    first, found = runs[0][0] if first is None else first, []
+    first, found = runs[0][0], []
     for start, end in runs:
         plus = "+" if start > first else ""
         found.append([(start, elapsed_text(start - first))])
@@ -197,30 +189,10 @@ def shown_rows(rows: dict[str, list[tuple]]) -> list[str]:
 
 
 @dataclass(frozen=True)
-class View:
-    """What the chart can be zoomed to. key: CSS class of its bars and ticks. start, end: in seconds.
-
-    shares: of the time of its nodes, by state. rows: the rows that it shows; None if it shows all.
-    """
-
-    key: str
-    label: str
-    start: float
-    end: float
-    shares: dict[str, float]
-    rows: range | None = None
-
-    @property
-    def spent(self) -> str:
-        return shares_text(self.shares)
-
-
-@dataclass(frozen=True)
 class Gantt(Chart):
-    """The bars of each host, of `bars_of`, from top to bottom. batch_names: if not their ids."""
+    """The bars of each host, of `bars_of`, from top to bottom."""
 
     rows: dict[str, list[tuple]]
-    batch_names: dict[str, str] = field(default_factory=dict)
 
     has_rows = True
 
@@ -232,10 +204,6 @@ class Gantt(Chart):
     def row_points(self) -> float:
         """Return the height of a row in points."""
         return 72 * next((height for most, height in ROW_IN.items() if len(self.rows) <= most), THIN_IN)
-
-    def box(self, num_rows: int) -> tuple[float, float]:
-        """Return width and height of the drawing of some rows in points."""
-        return 72 * WIDTH_IN, 2 * MARGIN + self.row_points * num_rows
 
     def marks(self) -> Marks:
         columns = ("cell", "host", "state", "start (s)", "duration (s)", "launch", "batch")
@@ -255,38 +223,6 @@ class Gantt(Chart):
         return [(start, end if end > start else start + 1) for start, end in found]
 
     @cached_property
-    def batches(self) -> dict[str, str]:
-        """Return the CSS class of each batch, by its name."""
-        names = sorted({bar[4] for bars in self.rows.values() for bar in bars}, key=natural)
-        return {name: f"b{place}" for place, name in enumerate(names)}
-
-    @property
-    def views(self) -> dict[str, list[View]]:
-        """Return what the chart can be zoomed to: batches and hosts, if there are several."""
-        bars = [(host, bar) for host, bars in self.rows.items() for bar in bars]
-        batches = [
-            (key, self.batch_names.get(name, name), [bar for _, bar in bars if bar[4] == name], self._rows_of(name))
-            for name, key in self.batches.items()
-        ]
-        hosts = [
-            (f"n{place}", self.names[place], of, range(place, place + 1)) for place, of in enumerate(self.rows.values())
-        ]
-        found = {"Batches": batches[:MOST_BATCHES], "Nodes": hosts}
-        return {
-            title: [
-                View(key, name, min(b[1] for b in of), max(b[1] + b[2] for b in of), shares_of(of), rows)
-                for key, name, of, rows in listed
-            ]
-            for title, listed in found.items()
-            if len(listed) > 1
-        }
-
-    def _rows_of(self, batch: str) -> range | None:
-        """Return the rows from the first to the last one with a bar of a batch; None if these are all."""
-        places = [place for place, bars in enumerate(self.rows.values()) if any(bar[4] == batch for bar in bars)]
-        return None if places[-1] - places[0] == len(self.rows) - 1 else range(places[0], places[-1] + 1)
-
-    @cached_property
     def _runs_in_points(self) -> list[tuple[float, float]]:
         """Return left end and width of each run in points of the drawing."""
         total = sum(end - start for start, end in self.runs)
@@ -301,12 +237,6 @@ class Gantt(Chart):
         (start, end), (left, width) = self.runs[run], self._runs_in_points[run]
         return left + width * (at - start) / (end - start)
 
-    def zoom(self, view: View) -> tuple[float, float]:
-        """Return the factor and the offset in points with which a view fills the axis."""
-        low, high = self.place(view.start), self.place(view.end)
-        factor = (RIGHT - self.left) / max(high - low, 1)
-        return factor, self.left - factor * low
-
     def draw_on(self, canvas) -> None:
         from matplotlib.patches import Patch, PathPatch
         from matplotlib.path import Path
@@ -318,10 +248,6 @@ class Gantt(Chart):
         axes.set(xlim=(self.left, RIGHT), ylim=(len(self.rows) - 0.5, -0.5))
         set_ticks(axes.yaxis, list(enumerate(self.names)))
         axes.tick_params(axis="y", labelsize=9 if self.row_points > 10 else 7)
-        for y, label in enumerate(axes.get_yticklabels()):
-            label.set_gid(f"{GROUP}name n{y}:")
-        for spine in axes.spines.values():
-            spine.set_gid(f"{GROUP}ticks all:")
         self._draw_ticks(axes)
         least = LEAST_FAILED * (RIGHT - self.left)
         rows_of = defaultdict(list)  # a launch has the same bars on all of its hosts: one element with all classes
@@ -329,19 +255,16 @@ class Gantt(Chart):
             for bar in bars:
                 rows_of[bar].append(y)
         for bar, rows in sorted(rows_of.items(), key=lambda item: LAYERS.get(item[0][0], 1)):
-            state, at, seconds, text, batch = bar
+            state, at, seconds, text, _ = bar
             low, high = self.place(at), self.place(at + seconds)
             width = high - low if state in SPENT else max(high - low, least)
-            gid = f"{GROUP}bars {' '.join([self.batches[batch], *(f'n{y}' for y in rows)])}:{text}"
             ends = [(low, -0.4), (low + width, -0.4), (low + width, 0.4), (low, 0.4), (low, -0.4)]
             corners = [(x, y + above) for y in rows for x, above in ends]
             codes = [Path.MOVETO, Path.LINETO, Path.LINETO, Path.LINETO, Path.CLOSEPOLY] * len(rows)
             style = {"edgecolor": "none", "clip_on": False} | STATES[state]
-            axes.add_artist(PathPatch(Path(corners, codes), gid=gid, **style))
+            axes.add_artist(PathPatch(Path(corners, codes), gid=f"{GROUP}bars:{text}", **style))
         used = {state for bars in self.rows.values() for state, *_ in bars}
-        hatch = {"hatch": "/////"}  # of the legend, which is not zoomed
-        styles = {state: style | (hatch if "hatch" in style else {}) for state, style in STATES.items()}
-        handles = [Patch(label=state, **style) for state, style in styles.items() if state in used]
+        handles = [Patch(label=state, **style) for state, style in STATES.items() if state in used]
         canvas.legend(handles=handles, ncols=len(handles), loc="outside upper left", fontsize=9, frameon=False)
 
     def _draw_ticks(self, axes) -> None:
@@ -350,37 +273,13 @@ class Gantt(Chart):
 
         axes.xaxis.set_major_locator(FixedLocator([]))
         axes.xaxis.set_major_formatter(NullFormatter())
-        gid, bottom = f"{GROUP}ticks all:", len(self.rows) - 0.5
-        line = {"clip_on": False, "gid": gid}
+        bottom, line = len(self.rows) - 0.5, {"clip_on": False}
         for number, ticks in enumerate(ticks_of(self.runs)):
             for at, label in ticks:
                 x, where = self.place(at), {"textcoords": "offset points", "ha": "center", "va": "top"}
                 axes.plot([x, x], [-0.5, bottom], color=GRID, linewidth=0.8, zorder=0.5, **line)
-                axes.annotate(label, (x, bottom), (0, -4), fontsize=9, gid=gid, **where)
+                axes.annotate(label, (x, bottom), (0, -4), fontsize=9, **where)
             if number:
                 x = self.place(ticks[0][0])
                 axes.plot([x - BREAK, x], [bottom, bottom], color=GROUND, linewidth=2, zorder=3, **line)
                 axes.plot([x, x], [-0.5, bottom], color=GREY, linewidth=0.8, zorder=0.6, **line)
-
-    def draw(self, figure_id: str, title: str, medium: Medium = PAGE) -> str:
-        """Return the drawing; on a page, behind it the ticks of each view and the place of a single row."""
-        drawn = super().draw(figure_id, title, medium)
-        views = list(itertools.chain.from_iterable(self.views.values()))
-        if medium is not PAGE or not views:
-            return drawn
-        row = f'<rect y="{MARGIN}" width="{self.box(1)[0]:g}" height="{self.row_points:.1f}"/>'
-        behind = [f'<clipPath id="{figure_id}-row">{row}</clipPath>\n', *map(self._ticks_of_view, views)]
-        return drawn.replace(">\n", f' preserveAspectRatio="xMidYMin slice">\n{"".join(behind)}', 1)
-
-    def _ticks_of_view(self, view: View) -> str:
-        """Return the ticks of a view as a group of an SVG element."""
-        factor, offset = self.zoom(view)
-        runs = [(max(start, view.start), min(end, view.end)) for start, end in self.runs]
-        ticks = ticks_of([run for run in runs if run[0] < run[1]], self.runs[0][0])
-        bottom = MARGIN + self.row_points * len(view.rows or self.rows)
-        marks = [f'<path class="axes" d="M{self.left:.1f} {MARGIN}V{bottom:.1f}H{RIGHT}"/>']
-        for at, label in itertools.chain.from_iterable(ticks):
-            x = offset + factor * self.place(at)
-            marks.append(f'<path d="M{x:.1f} {MARGIN}V{bottom:.1f}"/>')
-            marks.append(f'<text x="{x:.1f}" y="{bottom + 13:.1f}">{label}</text>')
-        return f'<g class="ticks {view.key}">{"".join(marks)}</g>\n'

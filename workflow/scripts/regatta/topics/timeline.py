@@ -5,14 +5,12 @@ Tables timeline.csv and allocations.csv. Definitions: docs/metrics.md.
 
 import itertools
 import math
-from collections import Counter, defaultdict
 from collections.abc import Callable
 from dataclasses import replace
 
 import pandas as pd
 
-from regatta.core.names import SEPARATOR
-from regatta.core.text import UNKNOWN, is_unknown, natural, plural, rank_time, shape, utc_seconds
+from regatta.core.text import UNKNOWN, is_unknown, natural, plural, rank_time, utc_seconds
 from regatta.kit.columns import REAL, TEXT, WHOLE, Column, Columns, in_file
 from regatta.kit.kinds import LOW, NOTE, RESULT, Kind
 from regatta.report.findings import Finding, of_rows, percent_number
@@ -22,7 +20,6 @@ from regatta.topics import gantt
 from regatta.topics.base import ReportData, TableSpec, Topic, plain_rows
 from regatta.topics.gantt import elapsed_text, hosts_of
 
-MOST_STACKS = 2  # in the name of a batch
 CLOCK_TOLERANCE_S = 5  # whole seconds, of clocks on different hosts: a launch may seem to start before its job
 _START = "start and end, in seconds since the first launch of the results folder started"
 _SUM = "sum over its launches, each weighted by its share of the allocation's ranks: see below"
@@ -197,7 +194,7 @@ def section(data: ReportData) -> Section:
         num = len(rows) - len(shown)
         notes.append(f"Not drawn: {num:,} of {plural(len(rows), 'node')}, those with fewer failures.")
     table = Table.of_columns("Launches", TIMELINE.of_table("launches"), timeline, data.device, ("timeline",))
-    chart = gantt.Gantt({name: rows[name] for name in shown}, batch_names(launches))
+    chart = gantt.Gantt({name: rows[name] for name in shown})
     figure = Figure("gantt", "Timeline of launches", chart, table, "timeline") if rows else None
     idle = f"{percent_number(hours['idle'] / hours['total'])} % idle" if hours["total"] else ""
     state, tables = idle or plural(len(timeline), "launch", "launches"), (replace(table, is_words=True),)
@@ -205,23 +202,6 @@ def section(data: ReportData) -> Section:
     shares = gantt.shares_of([bar for bars in rows.values() for bar in bars]) if not hours["total"] else {}
     content = {"figure": figure, "note": " ".join(notes), "spent": gantt.shares_text(shares)}
     return Section("timeline", "Timeline", "", "", (), tables, "timeline.html.j2", content, (state, "quiet"))
-
-
-def batch_names(launches: list[dict]) -> dict[str, str]:
-    """Return the shape and stacks of each batch, `1×2 · contained`, with a number if several have the same."""
-    of_batch, found = defaultdict(list), {}
-    for row in launches:
-        of_batch[row["batch"]].append(row)
-    for batch in sorted(of_batch, key=natural):
-        sizes = [of_batch[batch][0][name] for name in ("nodes", "gpus_per_node")]
-        stacks = list(dict.fromkeys(row["stack"] for row in of_batch[batch]))
-        words = ", ".join(stacks) if len(stacks) <= MOST_STACKS else f"{len(stacks)} stacks"
-        found[batch] = f"{UNKNOWN if None in sizes else shape(*sizes)}{SEPARATOR}{words}"
-    nums, at = Counter(found.values()), Counter()
-    for batch, name in found.items():
-        at[name] += 1
-        found[batch] = f"{name} ({at[name]})" if nums[name] > 1 else name
-    return found
 
 
 def allocated_hours(allocations: pd.DataFrame) -> dict[str, float]:
