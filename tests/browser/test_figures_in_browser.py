@@ -49,7 +49,7 @@ def block(page) -> dict:
 
 STACKS = ("bound", "contained")
 FIGURE = "#scaling figure[data-shows=efficiency_percent]"
-WITH_LEGEND = "#variation"
+WITH_LEGEND = "#throughput-1"
 
 
 def saved(browser, kind: str, place: str = FIGURE) -> tuple[str, bytes]:
@@ -77,7 +77,7 @@ def test_the_menu_saves_a_drawing_with_title_legend_and_the_colors_of_the_theme(
     texts = ["".join(element.itertext()) for element in svg.iter("{http://www.w3.org/2000/svg}text")]
     shown = browser.evaluate(f"document.querySelector('{WITH_LEGEND} h3').textContent")
     legend = browser.evaluate(f"[...document.querySelectorAll('{WITH_LEGEND} .legend li')].map(e => e.textContent)")
-    assert name == "variation.svg"
+    assert name == "throughput-1.svg"
     assert legend
     assert set(legend) | {shown} <= set(texts)
     assert svg.find("{http://www.w3.org/2000/svg}rect").get("fill") == ground
@@ -315,6 +315,7 @@ def test_a_stack_or_shape_under_the_pointer_is_lit_in_all_figures(browser, page,
 
 def test_an_entry_of_a_legend_lights_its_cells(browser, page, block):
     show(browser, page)
+    browser.evaluate(f"document.querySelector('{WITH_LEGEND}').closest('details').open = true")
     point_at(browser, f"{WITH_LEGEND} .legend li[data-line]")
     cells = browser.evaluate(f"document.querySelector('{WITH_LEGEND} .legend li[data-line]').dataset.line").split()
     assert set(browser.evaluate(LIT.format(f"{WITH_LEGEND} svg"))) == set(cells)

@@ -6,7 +6,7 @@ from regatta.compare import gate
 from regatta.model.frozen import FrozenCampaign, FrozenCell
 from regatta.model.launches import LaunchHeader
 from regatta.store import collect as store
-from regatta.topics import bandwidth, catalog, gradient_communication, memory, percentiles, stability, sync_batchnorm
+from regatta.topics import bandwidth, catalog, gradient_communication, memory, percentiles, sync_batchnorm
 from regatta.topics.comparison import comparison_tables as comparison
 from regatta.topics.scaling import scaling_section as section
 from regatta.topics.scaling import scaling_tables as scaling
@@ -54,7 +54,6 @@ peaks_by_cell = _takes_json(bandwidth.peaks_by_cell)
 peaks_text = _takes_json(section.peaks_text)
 percentiles_table = _takes_json(percentiles.percentiles_table)
 scaling_table = _takes_json(scaling.scaling_table)
-stack_styles = _takes_json(stability.stack_styles)
 strategies_table = _takes_json(gradient_communication.strategies_table)
 sweep_nodes_table = _takes_json(sweep.sweep_nodes_table)
 sweep_pairs_table = _takes_json(sweep.sweep_pairs_table)

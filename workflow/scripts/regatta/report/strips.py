@@ -36,8 +36,7 @@ class Strip(Chart):
     marks are in a lane beside the plot, below the label of their style. styles: color and marker of each. cells: of
     each, so that the mark opens it; empty if marks are no cells. first: number of the first. limits: dashed lines
     (label, place). names: of some, by index. groups: successive marks as (name, number), every second one shaded.
-    log_above: the axis is linear up to this value and logarithmic above it. listed: styles of the legend in order, if
-    they are used.
+    listed: styles of the legend in order, if they are used.
     """
 
     x: str
@@ -49,7 +48,6 @@ class Strip(Chart):
     limits: tuple[tuple[str, float], ...] = ()
     names: Mapping[int, str] = field(default_factory=dict)
     groups: Sequence[tuple[str, int]] = ()
-    log_above: float = 0
     listed: Sequence[LegendEntry] = ()
     record: str = ""
 
@@ -81,8 +79,6 @@ class Strip(Chart):
         height_in = self.size_in[1]
         plot_width = PLOT_WIDTH - (0 if is_known.all() else LANE_IN / WIDTH_IN)
         axes = self.add_plot(canvas, LEFT, BELOW_IN / height_in, plot_width, STRIP_IN / height_in, heading)
-        if self.log_above:
-            axes.set_yscale("symlog", linthresh=self.log_above, linscale=1)
         for number, (text, limit) in enumerate(self.limits):
             axes.axhline(limit, color=GREY, dashes=(6, 2), linewidth=1, zorder=1.5)
             side = 0.5 if number else 0 if value[is_known][0] < limit else 1
@@ -128,7 +124,7 @@ class Strip(Chart):
     @property
     def _is_zoomed(self) -> bool:
         """Return whether the axis begins above 0."""
-        return not self.log_above and self._scale[0][0] > 0
+        return self._scale[0][0] > 0
 
     def _beside_limit(self, place: float) -> float:
         """Return the distance of a grid line to a limit that is close to it, which may be 0; -1 if none is."""
@@ -140,19 +136,17 @@ class Strip(Chart):
     def _scale(self) -> tuple[tuple[float, float], Ticks]:
         """Return the ends of the axis and its ticks. A zoomed axis starts at a tick."""
         low, high = self._ends()
-        if self.y.ticks:
-            return (low, high), self.y.ticks
         ticks = ticks_between(low, high, self.y, starts_below=low > 0 and self.y.low is None)
         return (min(low, ticks[0][0]), high), tuple((place, with_minus_signs(text)) for place, text in ticks)
 
     def _ends(self) -> tuple[float, float]:
-        """Return the ends of the axis: those that it has, else with room around values, intervals and limits."""
+        """Return the ends of the axis: its low end, else with room around values, intervals and limits."""
         known = [end for of in self.values for end in of if end is not None]
         known += [place for _, place in self.limits]
         gap = 0.06 * (max(known) - min(known) or abs(max(known)) or 1)
         low = min(known) - gap
         low = 0 if low <= 0 <= min(known) else low
-        return low if self.y.low is None else self.y.low, max(known) + gap if self.y.high is None else self.y.high
+        return low if self.y.low is None else self.y.low, max(known) + gap
 
     def marks(self) -> Marks:
         cells = self.cells or [""] * len(self.values)
