@@ -21,7 +21,7 @@ def kill(data):
 def kill_data_block():
     from regatta.topics import catalog
 
-    catalog._embedded = kill
+    catalog._data_block = kill
 
 
 def kill_reading():

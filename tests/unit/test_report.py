@@ -1,14 +1,9 @@
-import base64
-import bz2
-import csv
-import io
 import json
 import re
 from dataclasses import replace
 from html import unescape
 from html.parser import HTMLParser
 from pathlib import Path
-from urllib.parse import unquote
 
 import pytest
 from synthetic import (
@@ -31,11 +26,11 @@ from synthetic import (
 import warm_start
 from regatta.report.cells import decoded
 from regatta.report.headline import headline_figure
-from regatta.report.page import LIMITS, download, provenance, script_source
+from regatta.report.page import LIMITS, provenance, script_source
 from regatta.report.panels import Figure, Section, Table
 from regatta.topics import machines
 from regatta.topics.base import unreliable_cells
-from regatta.topics.catalog import DOWNLOADS, TABLES, drawn_figures, render, with_downloads
+from regatta.topics.catalog import TABLES, drawn_figures, render
 from regatta.topics.summary import summary
 
 SCRIPTS = Path(__file__).resolve().parents[2] / "workflow" / "scripts"
@@ -65,9 +60,8 @@ class Page(HTMLParser):
 
 
 def visible(text):
-    """Return a page without its embedded files, its data block and its script."""
-    text = re.sub(r"<script.*?</script>", "", text, flags=re.DOTALL)
-    return re.sub(r'href="data:[^"]*"', 'href="data:"', text)
+    """Return a page without its data block and its script."""
+    return re.sub(r"<script.*?</script>", "", text, flags=re.DOTALL)
 
 
 def block_of(page):
@@ -132,18 +126,13 @@ def test_every_figure_has_a_short_name_and_its_numbers(laptop):
     assert all(10 < len(label) < 200 for label in labels)
 
 
-def test_a_large_page_has_no_chart_of_each_workload_and_numbers_of_six_digits(tmp_path, monkeypatch):
+def test_a_large_page_has_no_chart_of_each_workload(tmp_path, monkeypatch):
     data = analyse(write_laptop(tmp_path / "laptop"))
     charts = {figure.id for figure in drawn_figures(data)}
     monkeypatch.setattr("regatta.report.page.MOST_CELLS_IN_FULL", 0)
     assert charts - {figure.id for figure in drawn_figures(data)} == {
         f"{what}-{number}" for what in ("efficiency", "throughput") for number in (1, 2)
     }
-    uri = re.search(r'download="measurements.csv.bz2" href="data:[^,]*,([^"]*)"', render(data))[1]
-    rows = csv.DictReader(io.StringIO(bz2.decompress(base64.b64decode(uri)).decode()))
-    values = [row["p50_s"] for row in rows if row["p50_s"]]
-    assert values
-    assert all(f"{float(value):.6g}" == value for value in values)
 
 
 def test_the_page_has_one_title_its_landmarks_and_no_dead_anchor(laptop):
@@ -416,30 +405,3 @@ def test_the_figure_of_the_first_screen_is_that_of_the_first_section_that_has_on
         found = headline_figure(sections)
         assert (found.id, found.title) == ("headline", title)
     assert headline_figure([stability]) is None
-
-
-def test_a_small_csv_is_embedded_as_text_and_a_large_one_compressed():
-    csv = 'a,b\n"x%20#&",µ\n'
-    plain, packed = download("t", csv, 100), download("t", csv, 5)
-    assert (plain.file, packed.file) == ("t.csv", "t.csv.bz2")
-    assert unquote(plain.uri.removeprefix("data:text/csv;charset=utf-8,")) == csv
-    assert not set(plain.uri) & set('"#& \n')
-    assert bz2.decompress(base64.b64decode(packed.uri.partition("base64,")[2])).decode() == csv
-
-
-def test_the_largest_tables_stay_beside_a_page_that_they_would_make_too_large(monkeypatch):
-    found = [download(name, "a\n" + "1\n" * rows, 10_000) for name, rows in (("measurements", 500), ("scaling", 20))]
-    page = f"<main>{DOWNLOADS}</main>"
-
-    def files(most_bytes):
-        monkeypatch.setattr("regatta.topics.catalog.MAX_BYTES", most_bytes)
-        written = with_downloads(page, found)
-        assert len(written) <= most_bytes or "data:" not in written
-        assert {a["id"] for a in Page(written).all("a")} == {"csv-measurements", "csv-scaling"}
-        return [a.get("download") or a["href"] for a in Page(written).all("a")], visible(written)
-
-    assert files(10_000)[0] == ["measurements.csv", "scaling.csv"]
-    names, text = files(1_000)
-    assert names == ["scaling.csv", "measurements.csv"]
-    assert "(500 rows, 1002 B)" in text
-    assert files(100)[0] == ["measurements.csv", "tables/scaling.csv"]

@@ -7,8 +7,7 @@ from regatta.compare.comparison_output import campaign_text, names_and_lists, st
 from regatta.compare.pairs import VERDICTS, counts_of, pairs_block
 from regatta.core.text import plural
 from regatta.report.cells import encoded
-from regatta.report.page import MAX_PLAIN_BYTES, download, load_template
-from regatta.store.csv_files import to_csv
+from regatta.report.page import load_template
 from regatta.topics.comparison import heatmap, texts
 from regatta.topics.comparison.comparison_section import environment_tables
 
@@ -46,7 +45,6 @@ def comparison_page(found: CampaignsCompared, path: Path, gate: tuple[str, str] 
         heads={verdict: head for verdict, (_, head) in VERDICTS.items()},
         content=content,
         lists=names_and_lists(found)[1],
-        csv=download("comparisons", to_csv(comparisons), MAX_PLAIN_BYTES[False]),
         block=block,
         cell_indices={cell: place for place, cell in enumerate(judged["cell"])},
         cell_data=encoded(block),

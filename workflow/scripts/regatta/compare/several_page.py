@@ -9,8 +9,7 @@ from regatta.compare.comparison_output import campaign_text, names_and_lists, st
 from regatta.compare.pairs import VERDICTS, changes_text, report_of
 from regatta.compare.several import HEIGHT, SeveralCampaigns, changes_of
 from regatta.core.text import plural
-from regatta.report.page import MAX_PLAIN_BYTES, TEMPLATES, download, load_template, script_source
-from regatta.store.csv_files import to_csv
+from regatta.report.page import TEMPLATES, load_template, script_source
 from regatta.topics.comparison.texts import judged_rows
 
 MOST_DRAWN = 24  # cells with the largest changes; the table has the others
@@ -48,7 +47,6 @@ def page_of_several(history: SeveralCampaigns, path: Path) -> str:
         margin=[history.height(ratio) for ratio in (1 + history.margin, 1 / (1 + history.margin))],
         quote=quote,
         lists=lists,
-        csv=download("comparisons", to_csv(all_rows(history)), MAX_PLAIN_BYTES[False]),
         script=script,
         script_source=script_source(script),
     )

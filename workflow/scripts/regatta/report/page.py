@@ -4,16 +4,13 @@ topics/catalog.py adds the topics and renders the page: one reproducible file wi
 """
 
 import base64
-import bz2
 import hashlib
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from functools import cache, partial
 from html import unescape
 from pathlib import Path
-from urllib.parse import quote
 
 import jinja2
 import pandas as pd
@@ -46,10 +43,7 @@ from regatta.store.records import one_line, violation
 TEMPLATES = Path(__file__).resolve().parents[3] / "report"
 MOST_CELLS_IN_FULL = 1000  # beyond this, the page is kept small: see is_large
 MOST_ROWS_LISTED = {False: 1000, True: 20}  # of a table, by is_large; all rows are in its CSV
-MAX_PLAIN_BYTES = {False: 2_500, True: 2_000}  # limit of a CSV, by is_large; a larger one is embedded as .csv.bz2
 MOST_DRAWN = {False: MOST_FIGURES, True: 7}  # figures of one grid, by is_large; of the others the data is linked
-MOST_DIGITS = {False: 12, True: 6}  # significant ones in embedded CSVs, by is_large; the files have more
-CSV_CHARACTERS = ",:;/=()[]{}+*@!?$|"  # that need no escape in a data URI, besides letters, digits and _.-~
 STATUSES = (
     *("ok", "failed", "timeout", "out_of_memory", "placement", "node_failure"),
     *("not_measured", "not_started", "skipped"),
@@ -80,7 +74,7 @@ NEW_EACH_LAUNCH = (
 
 @cache
 def load_template(name: str, is_large: bool = False) -> jinja2.Template:
-    """Return a template of workflow/report/. is_large: the page has thousands of cells and compressed downloads."""
+    """Return a template of workflow/report/. is_large: the page has thousands of cells."""
     options = {"undefined": jinja2.StrictUndefined, "trim_blocks": True, "lstrip_blocks": True}
     environment = jinja2.Environment(loader=jinja2.FileSystemLoader(TEMPLATES), autoescape=True, **options)
     environment.filters |= {"minus": with_minus_signs, "status": marked_status, "file": file_of, "anchor": anchor_of}
@@ -144,7 +138,7 @@ def cell_index(context: jinja2.runtime.Context, cells: str | Iterable[str]) -> s
 
 
 def is_large(campaign: FrozenCampaign) -> bool:
-    """Return whether the page is large, so that its CSV downloads are compressed."""
+    """Return whether the page has so many cells that it is kept small."""
     return len(campaign.cells) > MOST_CELLS_IN_FULL
 
 
@@ -209,27 +203,6 @@ def _commit(header: dict) -> str | None:
     """Return the measured commit in short form, marked if its working tree was dirty."""
     git = header.get("git") or {}
     return git["commit"][:12] + (" (dirty)" if git.get("is_dirty") else "") if git.get("commit") else None
-
-
-@dataclass(frozen=True)
-class Download:
-    """A table as a CSV file. file: its name as embedded; uri: its content; num_rows, num_bytes: as plain CSV."""
-
-    name: str
-    file: str
-    uri: str
-    num_rows: int
-    num_bytes: int
-
-
-def download(name: str, csv: str, max_plain_bytes: int) -> Download:
-    """Return a table as it is embedded, compressed if it is large: pandas and R read .csv.bz2."""
-    raw, num_rows = csv.encode(), csv.count("\n") - 1
-    if len(raw) <= max_plain_bytes:
-        uri = f"data:text/csv;charset=utf-8,{quote(raw, safe=CSV_CHARACTERS)}"
-        return Download(name, f"{name}.csv", uri, num_rows, len(raw))
-    uri = f"data:application/x-bzip2;base64,{base64.b64encode(bz2.compress(raw)).decode()}"
-    return Download(name, f"{name}.csv.bz2", uri, num_rows, len(raw))
 
 
 def shown_status(rows: pd.DataFrame) -> pd.Series:

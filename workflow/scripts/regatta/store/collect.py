@@ -30,11 +30,11 @@ MEASURED_DIGITS = 12
 CELL_FIELDS = ("benchmark", "backend", "device", "nodes", "gpus_per_node", "world_size", "stack")
 
 
-def csv_text(name: str, table: pd.DataFrame, most_digits: int = MEASURED_DIGITS) -> str:
-    """Return the text of the file of a table, with the digits that it has in the results folder, or fewer."""
+def csv_text(name: str, table: pd.DataFrame) -> str:
+    """Return the text of the file of a table, with the digits that it has in the results folder."""
     if name == "epochs":
         return to_exact_csv(table)
-    return to_csv(table, min(MEASURED_DIGITS if name == "measurements" else TABLE_DIGITS, most_digits))
+    return to_csv(table, MEASURED_DIGITS if name == "measurements" else TABLE_DIGITS)
 
 
 def collected_csv(collected: dict[str, pd.DataFrame]) -> dict[str, str]:

@@ -1,13 +1,11 @@
 """All topics in the order of the page, their tables, and the report of them. A new topic is one line here."""
 
-import itertools
 from collections import defaultdict
 from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
-from markupsafe import Markup
 
 from regatta.core.benchmarks import axes_of, benchmark_names
 from regatta.core.errors import UserError
@@ -21,7 +19,7 @@ from regatta.report.findings import Finding
 from regatta.report.headline import figures_of_page, headline_figure, without_headline
 from regatta.report.panels import Figure, Section
 from regatta.report.stack_facts import text_without_secrets
-from regatta.store.collect import csv_text, read_collected, read_store, summaries_beside, write_collected
+from regatta.store.collect import read_collected, read_store, summaries_beside, write_collected
 from regatta.store.csv_files import COLLECTED, make_table, read_csv, write_csv
 from regatta.store.frozen_files import read_frozen, read_frozen_campaign
 from regatta.store.launch_files import launch_paths, write_json, write_text
@@ -124,8 +122,6 @@ def _tables_of(topics: tuple[Topic, ...]) -> dict[str, TableSpec]:
 
 TABLES = _tables_of(TOPICS)
 COLUMNS = {name: spec.columns for name, spec in TABLES.items()}
-MAX_BYTES = 3_000_000  # of the report with its embedded tables; the largest that would not fit stay beside it
-DOWNLOADS = "<!-- downloads -->"  # where they are in the page
 check_listed("topics", "Topic", TOPICS, "TOPICS of topics/catalog.py")
 
 
@@ -211,10 +207,8 @@ def render(data: ReportData) -> str:
     is_large = page.is_large(data.campaign)
     warnings(data)  # first, since both processes need them
     with pool_with(data, 1, "computes the data of the report") as pool:  # half of the work on a large campaign
-        embedded = pool.submit(with_data, _embedded)
-        content = _content(data, sections(data), embedded.result()[0])
-        text = page.load_template("report.html.j2", is_large).render(content)
-        return with_downloads(text, embedded.result()[1])
+        block = pool.submit(with_data, _data_block)
+        return page.load_template("report.html.j2", is_large).render(_content(data, sections(data), block.result()))
 
 
 def drawn_figures(data: ReportData) -> list[Figure]:
@@ -233,37 +227,13 @@ def terms(data: ReportData) -> list[tuple[str, str]]:
     return primary + [term for topic, found in zip(used, of_kinds, strict=True) for term in [*topic.terms, *found]]
 
 
-def _embedded(data: ReportData) -> tuple[dict, list[page.Download]]:
-    """Return the data block and the tables to embed."""
+def _data_block(data: ReportData) -> dict:
     warned = warnings(data)
-    return cells.data_block(data, warnings_by_cell(warned), marks(data, warned)), _downloads(data)
-
-
-def _downloads(data: ReportData) -> list[page.Download]:
-    """Return each table to embed, those of the store first."""
-    is_large = page.is_large(data.campaign)
-    most_bytes, most_digits = page.MAX_PLAIN_BYTES[is_large], page.MOST_DIGITS[is_large]
-    tables = sorted(data.tables.items(), key=lambda item: item[0] not in COLLECTED)
-    texts = ((name, csv_text(name, table, most_digits)) for name, table in tables)
-    return [page.download(name, text, most_bytes) for name, text in texts]
-
-
-def with_downloads(text: str, downloads: list[page.Download]) -> str:
-    """Return the page with its tables at DOWNLOADS: the smallest first, as many as MAX_BYTES allow.
-
-    The others are named: they are beside the page in the results folder.
-    """
-    listed = page.load_template("macros.html.j2").module.downloads_list
-    room = MAX_BYTES - len(text.encode()) - len(listed([], downloads).encode())
-    by_size = sorted(downloads, key=lambda one: len(one.uri))
-    totals = itertools.accumulate(len(one.uri) for one in by_size)
-    inside = {one.name for one, total in zip(by_size, totals, strict=True) if total <= room}
-    parts = [[one for one in downloads if (one.name in inside) == is_inside] for is_inside in (True, False)]
-    return text.replace(DOWNLOADS, listed(*parts), 1)
+    return cells.data_block(data, warnings_by_cell(warned), marks(data, warned))
 
 
 def _content(data: ReportData, shown: list[Section], block: dict) -> dict:
-    """Return the variables of report.html.j2. shown: sections. block: of `_embedded`."""
+    """Return the variables of report.html.j2. shown: sections. block: of `_data_block`."""
     campaign, measurements, warned = data.campaign, data.measurements, warnings(data)
     unverified = warnings_by_cell([one for one in warned if one.declared is programs.UNVERIFIED])
     marked = unverified | marks(data, warned)
@@ -299,8 +269,7 @@ def _content(data: ReportData, shown: list[Section], block: dict) -> dict:
         "cell_indices": indices,
         "cell_data": cells.encoded(block),
         "block": block,
-        "num_tables": len(data.tables),
-        "downloads": Markup(DOWNLOADS),
+        "tables": {name: len(data.tables[name]) for name in (*COLLECTED, *TABLES)},
     }
 
 
