@@ -14,6 +14,7 @@ from regatta.core.statistics import (
     median_interval,
     min_samples,
     num_outliers,
+    outer_fences,
     over_launches,
     percentiles,
 )
@@ -178,6 +179,14 @@ def test_stationary_launches_rarely_pass_for_a_drift(rho, num):
 def test_a_drift_of_twice_the_scatter_is_found():
     launches = 1 + 0.02 * autoregressive(0, (100, 100)) + 0.05 * np.arange(100) / 99
     assert sum(drift(samples).is_flagged for samples in launches) >= 85
+
+
+def test_fences_are_numpys_quartiles_and_need_eleven_samples():
+    rng = np.random.default_rng(3)
+    for num in (11, 12, 13, 14, 60):
+        samples = rng.lognormal(size=num)
+        low, high = np.quantile(samples, [0.25, 0.75])
+        assert outer_fences(samples) == pytest.approx((low - 3 * (high - low), high + 3 * (high - low)))
 
 
 def test_outliers_lie_three_interquartile_ranges_beyond_the_quartiles():

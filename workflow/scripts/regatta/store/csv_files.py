@@ -165,22 +165,8 @@ RANKS = Columns(
     *_results("values", "ranks"),
     *map(result_column, RANK_BYTES, itertools.repeat("memory")),
 )
-# Outliers among the tested iterations, by class. The class of the others is unknown.
-_CHECKED = (
-    "iterations of records with at least 11 iterations. If no record has that many, numbers of outliers are empty"
-)
-OUTLIERS = (
-    *in_file(WHOLE, _CHECKED, "num_iterations_checked"),
-    *in_file(WHOLE, "outliers in these iterations; equal for all ranks of a launch and quantity", "num_outliers"),
-    *in_file(REAL, "sum over outliers of their excess / record median: cost in iterations", "outlier_cost_iterations"),
-)
 # Former names of columns, or how these began: tables of an older version are read too.
-RENAMED = {
-    "wrapper_ratio": "ddp_ratio",
-    "num_fenced": "num_iterations_checked",
-    "num_spikes": "num_outliers",
-    "spike_cost_iterations": "outlier_cost_iterations",
-}
+RENAMED = {"wrapper_ratio": "ddp_ratio"}
 QUANTITY = "the times used"
 _LAG = "how much later the rank is than the median of the others: see below; below 0 if it is earlier"
 _SHOWN = "the record of the quantiles, in which the most frequent suspect (a rank, else a host) has its largest lag"
@@ -193,7 +179,6 @@ WAITS = Columns(
     Column("host", "host", TEXT, table="strip", help="its host"),
     *in_file(WHOLE, "records and iterations examined", "num_records", "num_iterations"),
     *in_file(WHOLE, "iterations in which the rank alone was last", "num_last"),
-    *OUTLIERS,
     *in_file(WHOLE, "records in which the rank was the suspect", "num_suspect"),
     *in_file(REAL, _LAG, "lag_s", "lag_ratio"),
     *in_file(WHOLE, "records in which its host was the suspect", "num_host_suspect"),

@@ -1,4 +1,4 @@
-"""The topic of stragglers: ranks and hosts that the others repeatedly wait for, and outliers among iterations.
+"""The topic of stragglers: ranks and hosts that the others repeatedly wait for.
 
 The launch is the unit: the lag of each rank and host behind the median of the others is tested like a node of a sweep.
 Definitions: docs/metrics.md.
@@ -14,7 +14,7 @@ import pandas as pd
 
 from regatta.core import moderation
 from regatta.core.moderation import FALSE_DISCOVERIES, MIN_LAUNCHES
-from regatta.core.statistics import OUTER_FENCE, launch_table
+from regatta.core.statistics import launch_table
 from regatta.core.text import UNKNOWN, is_unknown, shape
 from regatta.kit.columns import FLAG, TEXT, WHOLE, Column, Columns, in_file
 from regatta.kit.kinds import FAIR, RESULT, Kind, Value, joined
@@ -25,7 +25,7 @@ from regatta.report.lines import PlotAxis
 from regatta.report.panels import Figure, Section, Table
 from regatta.report.strips import Strip
 from regatta.report.svg import COLORS
-from regatta.store.csv_files import CELL, OUTLIERS, QUANTITY, WAITS, make_table
+from regatta.store.csv_files import CELL, QUANTITY, WAITS, make_table
 from regatta.store.launch_files import read_one_line
 from regatta.topics.base import ReportData, TableSpec, Topic, grouped, once_per_report, plain_rows
 from regatta.topics.comparison.comparison_tables import MARGIN, versus_of
@@ -86,7 +86,6 @@ STRAGGLERS = Columns(
     Column("rank", "rank", WHOLE, table="late", text=rank_text),
     *in_file(TEXT, "hosts on which the rank ran", "hosts"),
     *_JUDGED,
-    *OUTLIERS,
 )
 STRAGGLER_HOSTS = Columns(
     Column("host", "host", TEXT, table="late", help="the host"),
@@ -104,10 +103,8 @@ def stragglers_table(waits: pd.DataFrame, margin: float | None = None) -> pd.Dat
     keys, rows = (*PLACE, "quantity", "rank"), []
     for key, launches in grouped(_rows(waits), keys).items():
         hosts = sorted({row["host"] for row in launches} - {None})
-        checked = [row for row in launches if row["num_iterations_checked"] is not None]
-        outliers = {column.name: sum(row[column.name] for row in checked) for column in OUTLIERS if checked}
         place = dict(zip(keys, key, strict=True)) | {"hosts": " ".join(hosts) or None}
-        rows.append(place | _over_launches(launches) | outliers)
+        rows.append(place | _over_launches(launches))
     return make_table(_judged(rows, margin), STRAGGLERS)
 
 
@@ -200,18 +197,16 @@ SHOWS = {
     COMPUTE: ("step without synchronization", "a straggler computes longest"),
     HOST_WAIT: ("wait for synchronization", "a straggler waits least"),
 }
-COSTLY_RATIO = 0.01  # share of iterations, and of their time, from which a place with outliers is named
-COST = Column("cost_ratio", shown_as="%", figures=2)
 WHAT = {IN_COLLECTIVE: "collective calls", COMPUTE: "steps without synchronization", HOST_WAIT: "steps"}
 
 
 def section(data: ReportData) -> Section | None:
-    """Return the part on stragglers and outliers, folded without a straggler; None if no record could show any."""
+    """Return the part on stragglers, folded without one; None if no record could show any."""
     stragglers, hosts = data.tables["stragglers"], data.tables["straggler_hosts"]
     if stragglers.empty:
         return None
     figures = _rank_times(worst := _worst_of(stragglers, hosts), data)
-    tables, summary = late_tables(stragglers, hosts, data.device), "Stragglers and outliers" if worst is None else ""
+    tables, summary = late_tables(stragglers, hosts, data.device), "Stragglers" if worst is None else ""
     return Section("stragglers", "Stragglers", "", STRIP if figures else "", figures, tables, summary=summary)
 
 
@@ -303,23 +298,12 @@ KINDS = (
         f" (binomial test, corrected p < {SUSPECT_P:g}), with a lag above {100 * LAG_RATIO:g} %; in a launch: in more"
         f" than {100 * MOST_OF_RECORDS:g} % of its records.",
     ),
-    Kind(
-        *("outliers", RESULT),
-        lead=(
-            "{num:outlier} in {num_iterations:iteration} add {cost_ratio:number} to the total iteration time.",
-            "No outliers in {num_iterations:iteration}.",
-        ),
-        parts=("Costliest: {what} on {place}, {largest_ratio:number} of their time.",),
-        term="Outliers",
-        help=f"Iterations whose slowest rank is more than {OUTER_FENCE} interquartile ranges above the record's upper"
-        " quartile. Their time: total excess over the median iteration / total time of all iterations.",
-    ),
 )
 
 
 @once_per_report
 def findings(data: ReportData) -> list[Finding]:
-    """Return slow nodes, slow ranks on other nodes, or that neither was found; then outliers."""
+    """Return slow nodes, slow ranks on other nodes, or that neither was found."""
     hosts, stragglers = data.tables["straggler_hosts"], data.tables["stragglers"]
     slow_hosts, slow_ranks = (table[table["is_persistent"]] for table in (hosts, stragglers))
     slow_ranks = slow_ranks[~slow_ranks["hosts"].isin(slow_hosts["host"])]
@@ -333,7 +317,7 @@ def findings(data: ReportData) -> list[Finding]:
         num_checked = int(places.loc[places["num_launches"] >= MIN_LAUNCHES, "num_records"].sum())
         values, source = {"num_checked": num_checked, "num_ok": len(data.ok)}, of_rows("stragglers", places)
         found.append(Finding("no_straggler", values, (source,), anchor="stability"))
-    return [*found, *_outliers(places[places["num_iterations_checked"].notna()])]
+    return found
 
 
 def _late(kind: str, slow: pd.DataFrame, table: str, keys: list[str], data: ReportData) -> list[Finding]:
@@ -356,24 +340,6 @@ def _late(kind: str, slow: pd.DataFrame, table: str, keys: list[str], data: Repo
     cells, shapes = tuple(ran["cell"].unique()), sorted({(row.nodes, row.gpus_per_node) for row in ran.itertuples()})
     values["num_cells"], words["places"] = len(cells), joined([shape(*of) for of in shapes])
     return [Finding(kind, values, (of_rows(table, slow),), cells, "warnings", words)]
-
-
-def _outliers(places: pd.DataFrame) -> list[Finding]:
-    """Return the finding on all outliers, with the place where they cost most; none if nothing was checked.
-
-    places: a row of stragglers.csv for each checked shape, stack and quantity.
-    """
-    if places.empty:
-        return []
-    num_iterations, num, cost = (places[column.name].sum() for column in OUTLIERS)
-    values = {"num": int(num), "num_iterations": int(num_iterations), "cost_ratio": Value(COST, cost / num_iterations)}
-    shares = places[["num_outliers", "outlier_cost_iterations"]].div(places["num_iterations_checked"], axis=0)
-    costly = shares[(shares > COSTLY_RATIO).all(axis=1)].nlargest(1, "outlier_cost_iterations")
-    words = {}
-    for row in places.loc[costly.index].itertuples():
-        values["largest_ratio"] = Value(COST, float(costly["outlier_cost_iterations"].iloc[0]))
-        words = {"what": WHAT[row.quantity], "place": place_text(row)}
-    return [Finding("outliers", values, (of_rows("stragglers", places),), anchor="stragglers", words=words)]
 
 
 def late_tables(stragglers: pd.DataFrame, hosts: pd.DataFrame, device: str) -> tuple[Table, ...]:

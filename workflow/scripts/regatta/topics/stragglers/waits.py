@@ -1,4 +1,4 @@
-"""Which rank or host of a record the others wait for, and which iterations are outliers. Definitions: docs/metrics.md.
+"""Which rank or host of a record the others wait for. Definitions: docs/metrics.md.
 
 Synchronized step times are equal on all ranks. What identifies the last rank: the time inside a collective that no rank
 leaves before all have arrived, of which the last one spends least; and the time of a step without synchronization.
@@ -10,7 +10,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from regatta.core.statistics import outer_fences
 from regatta.store.csv_files import OF_LAUNCH
 from regatta.store.records import slowest_rank, whole_times
 
@@ -37,8 +36,7 @@ class Waits:
     lags_s: how much later each rank is than the median of the others; negative if earlier. host_lags_s: the same of
     each rank's host, which arrives with its last rank; None with a single host. iteration_s: median of the slowest
     rank's iterations. suspect, suspect_host: None if there is none. quantiles_s: for each rank those of QUANTILES; None
-    without a suspect. outliers: how much longer than the median iteration each is, over that; None if the record is
-    too short, or does not contain whole iterations.
+    without a suspect.
     """
 
     quantity: str
@@ -51,7 +49,6 @@ class Waits:
     suspect: Suspect | None = None
     suspect_host: Suspect | None = None
     quantiles_s: Sequence[Sequence[float]] | None = None
-    outliers: Sequence[float] | None = None
 
 
 def waits_of(record: dict, spec: dict, hosts: list[str | None]) -> Waits | None:
@@ -74,9 +71,8 @@ def waits_of(record: dict, spec: dict, hosts: list[str | None]) -> Waits | None:
         host_lags_s = np.array(lags_s(last))[place].tolist()
     if rank or host:
         quantiles = (np.quantile(times, list(QUANTILES.values()), axis=1).T * 1e-9).tolist()
-    outliers = outliers_of(quantity, times, record.get("samples_ns"))
     lags = lags_s(lateness), host_lags_s, iteration_ns * 1e-9
-    return Waits(quantity, times.shape[1], num_last, hosts, *lags, rank, host, quantiles, outliers)
+    return Waits(quantity, times.shape[1], num_last, hosts, *lags, rank, host, quantiles)
 
 
 def lags_s(lateness_ns: np.ndarray) -> list[float]:
@@ -132,25 +128,6 @@ def _suspect(names: Sequence, lateness: np.ndarray, shares: np.ndarray, iteratio
     return (names[most], lag_ratio) if lag_ratio > LAG_RATIO else None
 
 
-def outliers_of(quantity: str, times: np.ndarray, samples_ns: object) -> list[float] | None:
-    """Return the excess of each iteration beyond the upper outer fence of its record, relative to the median.
-
-    None if there are too few iterations, or not whole ones. times: from `waiting_times`. samples_ns: the record's,
-    needed if these are only some of its iterations. Raises ValueError if they break the contract.
-    """
-    slowest = times.max(axis=0)
-    if quantity == HOST_WAIT:
-        if samples_ns is None:
-            return None
-        slowest = whole_times(samples_ns, "samples_ns", len(times)).max(axis=0)[-len(slowest) :]
-        if len(slowest) != times.shape[1]:
-            return None
-    if (fences := outer_fences(slowest)) is None:
-        return None
-    median = float(np.median(slowest))
-    return ((slowest[slowest > fences[1]] - median) / median).tolist()
-
-
 # The rows of waits.csv: one for each launch, quantity and rank.
 
 
@@ -172,10 +149,6 @@ def _rows(records: list[tuple[dict, Waits]]) -> list[dict]:
     of_records = [waits for _, waits in records]
     common = {name: row[name] for name in OF_LAUNCH} | {"quantity": first.quantity, "num_records": len(records)}
     common |= {"num_iterations": sum(waits.num_iterations for waits in of_records)}
-    if checked := [waits for waits in of_records if waits.outliers is not None]:
-        excesses = [excess for waits in checked for excess in waits.outliers]
-        common |= {"num_iterations_checked": sum(waits.num_iterations for waits in checked)}
-        common |= {"num_outliers": len(excesses), "outlier_cost_iterations": float(sum(excesses))}
     num_suspect, num_host_suspect = (
         Counter(suspect[0] for waits in of_records if (suspect := getattr(waits, name)))
         for name in ("suspect", "suspect_host")
