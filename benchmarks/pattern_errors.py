@@ -3,8 +3,7 @@
     python benchmarks/pattern_errors.py [NUMBER]
 
 Campaigns of 112 compared cells (tests/unit/planted_patterns.py), NUMBER (500) for each entry. Found: exactly the
-planted cells are described. Close: at least 90 % of the described and of the planted cells are the same. Then the same
-for six launches of each of these cells, of which some are affected on a node or at a time.
+planted cells are described. Close: at least 90 % of the described and of the planted cells are the same.
 """
 
 import random
@@ -17,16 +16,12 @@ sys.path[:0] = [str(ROOT / "tests" / "unit"), str(ROOT / "workflow" / "scripts")
 from common import Figure, report  # noqa: E402
 from planted_patterns import (  # noqa: E402
     flipped,
-    launches,
     matrix,
-    noisy_cells,
-    noisy_place,
     planted,
-    planted_launches,
     scattered,
 )
 
-from regatta.core.patterns import find_launch_pattern, find_pattern, find_patterns  # noqa: E402
+from regatta.core.patterns import find_pattern, find_patterns  # noqa: E402
 
 FLIPS = (0, 0.02, 0.05)
 SIZES = ((3, 5), (6, 11), (12, 35), (36, 56))  # planted cells
@@ -53,48 +48,17 @@ def main() -> None:
                     claims[flips].append(bool(find_patterns(rows, seen)))
                 entries.append(f"{100 * exact / num:.1f} / {100 * close / num:.1f}")
             print(f"| {conditions}, {least} to {most} | " + " | ".join(entries) + " |", flush=True)
-    of_units = of_launches(num, rows)
     print("\nClaimed without a pattern, %\n| affected | rate |\n|---|---|")
     rates = {f"as many at random, {100 * flips:g} % flipped": sum(of) / len(of) for flips, of in claims.items()}
     for ratio in (0.01, 0.02, 0.03, 0.05):
         rng = random.Random(1)
         found = [bool(find_patterns(rows, flipped(rng, [False] * len(rows), ratio))) for _ in range(4 * num)]
         rates[f"{100 * ratio:g} % of the cells"] = sum(found) / len(found)
-    for name, rate in (rates := rates | of_units).items():
+    for name, rate in rates.items():
         print(f"| {name} | {100 * rate:.2f} |")
         worst = max(worst, rate)
     report(Figure("Patterns claimed without one, worst case", 100 * worst, "%", 1))
     print(f"{time.perf_counter() - started:.0f} s")
-
-
-def of_launches(num: int, rows: list[dict]) -> dict[str, float]:
-    """Print how often planted launches are found, and return how often launches are claimed where none is planted."""
-    print("\nLaunches of cells found, %\n| where | 0 % flipped | 2 % flipped |\n|---|---|---|")
-    for on_node in (False, True):
-        entries = []
-        for flips in (0, 0.02):
-            rng, exact = random.Random(1), 0
-            for _ in range(num):
-                truth = planted_launches(rng, units := launches(rng, rows), on_node)
-                found = find_launch_pattern(units, flipped(rng, truth, flips))
-                exact += bool(found) and set(found.inside) == {i for i, is_one in enumerate(truth) if is_one}
-            entries.append(f"{100 * exact / num:.1f}")
-        print(f"| launches{' on a node' if on_node else ''} | {' | '.join(entries)} |", flush=True)
-    nothing = {
-        "launches of cells, 30 at random": lambda rng, units: scattered(rng, len(units), 30),
-        "launches of cells, 1 %": lambda rng, units: flipped(rng, [False] * len(units), 0.01),
-        "launches of noisy cells (3 %)": lambda rng, units: noisy_cells(rng, units, 0.03),
-        "launches of noisy cells (10 %)": lambda rng, units: noisy_cells(rng, units, 0.1),
-        "one launch of each cell of a condition": noisy_place,
-    }
-    rates = {}
-    for name, make in nothing.items():
-        rng, claims = random.Random(1), 0
-        for _ in range(2 * num):
-            units = launches(rng, rows)
-            claims += find_launch_pattern(units, make(rng, units)) is not None
-        rates[name] = claims / (2 * num)
-    return rates
 
 
 if __name__ == "__main__":

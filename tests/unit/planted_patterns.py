@@ -1,7 +1,4 @@
-"""Compared cells of which some are affected, with known truth: by one or two conditions, by chance, or by nothing.
-
-Also launches of cells, of which those on a node, or at a time, are affected.
-"""
+"""Compared cells of which some are affected, with known truth: by one or two conditions, by chance, or by nothing."""
 
 import itertools
 import random
@@ -58,45 +55,3 @@ def scattered(rng: random.Random, num_cells: int, num: int) -> list[bool]:
 def flipped(rng: random.Random, is_affected: list[bool], ratio: float) -> list[bool]:
     """Return the cells with each one's verdict wrong with this probability."""
     return [is_one != (rng.random() < ratio) for is_one in is_affected]
-
-
-# Launches of cells.
-
-NUM_LAUNCHES, NUM_NODES = 6, 12
-
-
-def launches(rng: random.Random, rows: list[dict]) -> list[dict]:
-    """Return the axes of six launches of each cell; those of a shape have the same nodes, drawn for each launch."""
-    nodes = [f"n{number:02d}" for number in range(1, NUM_NODES + 1)]
-    drawn = {(row["shape"], number): rng.sample(nodes, row["nodes"]) for row in rows for number in range(NUM_LAUNCHES)}
-    return [
-        row | {"cell": cell, "launch": number + 1} | {f"host {node}": node for node in drawn[row["shape"], number]}
-        for cell, row in enumerate(rows)
-        for number in range(NUM_LAUNCHES)
-    ]
-
-
-def planted_launches(rng: random.Random, units: list[dict], on_node: bool) -> list[bool]:
-    """Return which launches of cells are of one to three successive launches, and use a node if on_node."""
-    while True:
-        first = rng.randint(1, NUM_LAUNCHES - 2)
-        last, node = rng.randint(first, first + 2), f"host n{rng.randint(1, NUM_NODES):02d}"
-        found = [first <= unit["launch"] <= last and (not on_node or node in unit) for unit in units]
-        without = sum(node in unit for unit in units) > sum(found) if on_node else True
-        if sum(found) >= 12 and without:
-            return found
-
-
-def noisy_cells(rng: random.Random, units: list[dict], share: float) -> list[bool]:
-    """Return launches of a few noisy cells, of which each is affected or not by chance; no launch explains them."""
-    noisy = {cell for cell in {unit["cell"] for unit in units} if rng.random() < share}
-    return [unit["cell"] in noisy and rng.random() < 1 / 3 for unit in units]
-
-
-def noisy_place(rng: random.Random, units: list[dict]) -> list[bool]:
-    """Return as `noisy_cells`, with one launch of each cell of a random condition affected."""
-    cells = {unit["cell"]: unit for unit in units}
-    one = rng.choice([*cells.values()])
-    axis = rng.choice(["subject", "shape", "strategy" if "strategy" in one else "message_bytes"])
-    chosen = {cell: rng.randint(1, NUM_LAUNCHES) for cell, unit in cells.items() if unit.get(axis) == one[axis]}
-    return [chosen.get(unit["cell"]) == unit["launch"] for unit in units]

@@ -1,28 +1,24 @@
 """The search for the smallest description of affected cells: values by hand, and error rates with known truth."""
 
 import itertools
-import json
 import random
 import re
 import time
 
 import pytest
 from planted import Said, plant
-from planted_patterns import flipped, launches, matrix, noisy_cells, noisy_place, planted, planted_launches, scattered
+from planted_patterns import flipped, matrix, planted, scattered
 from synthetic import CLUSTER, analyse, cluster_campaign
 
 from regatta.core.names import cell_names
 from regatta.core.patterns import (
     EQUAL,
     FROM,
-    LAUNCH,
     UP_TO,
-    WITHIN,
     Condition,
     Pattern,
     axes_of,
     chance_of,
-    find_launch_pattern,
     find_pattern,
     find_patterns,
     most_flips,
@@ -222,77 +218,6 @@ def test_the_warning_on_variation_has_the_cells_that_vary(tmp_path, wording):
 
 def test_a_sentence_says_where_an_effect_is(said, wording):
     wording([line["text"] for line in said.answer["lines"] if line["id"] in ("comparison", "failed")])
-
-
-# Launches of cells.
-
-
-@pytest.mark.parametrize(
-    ("condition", "text"),
-    [
-        (Condition(LAUNCH, EQUAL, 3), "launch 3"),
-        (Condition(LAUNCH, WITHIN, (3, 4)), "launches 3 and 4"),
-        (Condition(LAUNCH, WITHIN, (2, 6)), "launches 2 to 6"),
-        (Condition(LAUNCH, UP_TO, 20), "launches up to 20"),
-    ],
-)
-def test_launches_are_named(condition, text):
-    assert condition.text("cuda") == text
-
-
-@pytest.mark.parametrize("on_node", [False, True])
-def test_planted_launches_are_found(on_node):
-    rng, rows = random.Random(3), matrix()
-    for _ in range(20):
-        truth = planted_launches(rng, units := launches(rng, rows), on_node)
-        found = find_launch_pattern(units, flipped(rng, truth, 0.01))
-        assert set(found.inside) == {place for place, is_one in enumerate(truth) if is_one}
-        assert LAUNCH in {condition.axis for condition in found.conditions}
-
-
-@pytest.mark.parametrize(
-    "make",
-    [
-        lambda rng, units: scattered(rng, len(units), 30),
-        lambda rng, units: flipped(rng, [False] * len(units), 0.01),
-        lambda rng, units: noisy_cells(rng, units, 0.05),
-        noisy_place,
-    ],
-)
-def test_launches_are_claimed_in_at_most_one_campaign_of_a_hundred_without_a_pattern(make):
-    rng, rows, num = random.Random(4), matrix(), 0
-    for _ in range(100):
-        units = launches(rng, rows)
-        num += find_launch_pattern(units, make(rng, units)) is not None
-    assert num <= 1
-
-
-def test_cells_that_vary_in_the_same_launch_by_chance_are_no_pattern():
-    """Three noisy cells, one launch of six each, the same one: 1 of 36 campaigns."""
-    rows = [{"cell": cell, "subject": "ab"[cell < 3], LAUNCH: number} for cell in range(20) for number in range(1, 7)]
-    is_affected = [row["cell"] < 3 and row[LAUNCH] == 2 for row in rows]
-    plain = [{axis: value for axis, value in row.items() if axis != "cell"} for row in rows]
-    assert find_pattern(plain, is_affected).num_affected_inside == 3
-    assert find_launch_pattern(rows, is_affected) is None
-
-
-def test_the_warning_on_variation_names_the_node_with_its_slow_launches(tmp_path):
-    """Launches on n99 are slow at night: launches 3 and 4 of six; it is used in 2 to 4."""
-
-    def nodes(num: int, allocation: int) -> list[str]:
-        names = [f"n{number:02d}" for number in range(1, num + 1)]
-        return [*names[:-1], "n99" if allocation in (1, 2, 3) else f"n{40 + allocation}"]
-
-    def seconds(spec: dict, repeat: int, hosts: list[str]) -> float:
-        return CLUSTER.seconds(spec) * (1.25 if "n99" in hosts and repeat in (2, 3) else 1)
-
-    campaign = cluster_campaign() | {"allocations": 6}
-    campaign["cells"] = [cell for cell in campaign["cells"] if cell["spec"]["nodes"] in (4, 8)]
-    found = Said(analyse(plant(tmp_path / "r", campaign, seconds, nodes=nodes)), has_page=False)
-    pattern = found.lines["confidence"]["variation"]["pattern"]
-    assert (LAUNCH, WITHIN, [3, 4]) in conditions(json.loads(json.dumps(pattern)))
-    [where] = [one.words["where"] for one in found.warnings if one.kind == "noisy_machine"]
-    assert where.endswith("on n99")
 
 
 def test_failures_have_counts_inside_and_outside_where_three_conditions_describe_them(tmp_path):

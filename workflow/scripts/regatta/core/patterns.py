@@ -9,15 +9,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cache
 
-import numpy as np
-
 from regatta.core.benchmarks import all_axes
 from regatta.core.names import SEPARATOR, CellName
 from regatta.core.text import plural, rank_word, ranks_word, size
 
-EQUAL, UP_TO, FROM, WITHIN = "=", "<=", ">=", "in"
-LAUNCH = "launch"  # axis of the number of a launch, if launches of cells are described
-MOST_LAUNCHES = 12  # of which any successive ones are a condition; of more, only those up to one or from one
+EQUAL, UP_TO, FROM = "=", "<=", ">="
 LIMITS = {EQUAL: "", UP_TO: "up to ", FROM: "at least "}
 COUNTS = {"nodes": ("node", ""), "gpus_per_node": ("", " per node"), "world_size": ("", "")}  # noun, or that of ranks
 LEAST_RATIO = 0.9  # recall and precision of a pattern, unless wrong verdicts explain less
@@ -30,10 +26,7 @@ CHANCE = 0.01  # maximum Bonferroni-corrected p of a pattern
 
 @dataclass(frozen=True)
 class Condition:
-    """A value of an axis, or of an axis of numbers all values up to it or from it. relation: EQUAL, UP_TO, FROM.
-
-    WITHIN: launches from the first to the last, two values.
-    """
+    """A value of an axis, or of an axis of numbers all values up to it or from it. relation: EQUAL, UP_TO, FROM."""
 
     axis: str
     relation: str
@@ -41,8 +34,6 @@ class Condition:
 
     def text(self, device: str) -> str:
         """Return it in the words of names of cells: `8×4`, `up to 64 KiB`, `bucket at least 25 MiB`."""
-        if self.axis == LAUNCH:
-            return self._launches_text()
         limit, known, value = LIMITS[self.relation], all_axes().get(self.axis), self.value
         if isinstance(value, str):
             is_host, name = self.axis.startswith("host"), value.replace("_", " ")
@@ -54,13 +45,6 @@ class Condition:
         if known is None or isinstance(known.words, dict):
             return f"{self.axis.replace('_', ' ')} {limit}{value}"
         return known.words.format(limit + (size(value) if known.unit == "bytes" else f"{value:g}"))
-
-    def _launches_text(self) -> str:
-        if self.relation == WITHIN:
-            return launches_text(range(self.value[0], self.value[1] + 1))
-        return (
-            launches_text([self.value]) if self.relation == EQUAL else f"launches {LIMITS[self.relation]}{self.value}"
-        )
 
 
 def launches_text(numbers: Sequence[int]) -> str:
@@ -147,37 +131,6 @@ def find_pattern(rows: Sequence[dict[str, object]], is_affected: Sequence[bool])
     return Pattern(conditions, places, inside, len(rows) - num, affected.bit_count() - inside, p_value)
 
 
-def find_launch_pattern(rows: Sequence[dict[str, object]], is_affected: Sequence[bool]) -> Pattern | None:
-    """Return the pattern of launches of cells if it names launches or hosts, and not by chance; None without any.
-
-    rows: as for `find_pattern`, with the number of the launch as LAUNCH, and `cell`, which is no axis. Some cells vary
-    more than others, so it must not be chance which of their launches are affected.
-    """
-    pattern = find_pattern(
-        [{axis: value for axis, value in row.items() if axis != "cell"} for row in rows], is_affected
-    )
-    if pattern is None or not any(of.axis == LAUNCH or of.axis.startswith("host ") for of in pattern.conditions):
-        return None
-    inside = set(pattern.inside)
-    places: dict[object, list[int]] = {}
-    for place, row in enumerate(rows):
-        places.setdefault(row["cell"], []).append(place)
-    chances = [1.0]  # of each number of affected launches inside
-    for of_cell in places.values():
-        num, here = sum(is_affected[place] for place in of_cell), sum(place in inside for place in of_cell)
-        if num and here:
-            ways = math.comb(len(of_cell), num)
-            of_num = [
-                math.comb(here, k) * math.comb(len(of_cell) - here, num - k) / ways for k in range(min(here, num) + 1)
-            ]
-            chances = np.convolve(chances, of_num)
-    num_sets = len(
-        {condition for _, condition in _conditions(rows) if condition.axis == LAUNCH or "host " in condition.axis}
-    )
-    p_value = float(sum(chances[pattern.num_affected_inside :])) * num_sets
-    return replace(pattern, p_value=max(pattern.p_value, p_value)) if p_value <= CHANCE else None
-
-
 def find_patterns(rows: Sequence[dict[str, object]], is_affected: Sequence[bool]) -> list[Pattern]:
     """Return the pattern of all cells, or one for each of several benchmarks if that leaves fewer exceptions.
 
@@ -240,11 +193,6 @@ def _bits(places: Sequence[int]) -> int:
 
 def _of_axis(axis: str, values: dict[object, int]) -> Iterator[tuple[int, Condition]]:
     yield from ((cells, Condition(axis, EQUAL, value)) for value, cells in values.items())
-    if axis == LAUNCH and len(values) <= MOST_LAUNCHES:
-        for first, last in itertools.combinations(sorted(values), 2):
-            cells = sum(of for value, of in values.items() if first <= value <= last)  # disjoint
-            yield cells, Condition(axis, WITHIN, (first, last))
-        return
     if all(isinstance(value, int | float) and not isinstance(value, bool) for value in values):
         for relation, ordered in ((UP_TO, sorted(values)), (FROM, sorted(values, reverse=True))):
             cells = 0

@@ -11,7 +11,7 @@ import pandas as pd
 from regatta.campaign.program_entries import OUTPUT, is_unread, writes_output
 from regatta.core.names import PLACE as IN_NAMES
 from regatta.core.names import SEPARATOR, CellName
-from regatta.core.patterns import LAUNCH, LEAST_AFFECTED, Pattern, axes_of, find_pattern, launches_text
+from regatta.core.patterns import LEAST_AFFECTED, Pattern, axes_of, find_pattern, launches_text
 from regatta.core.text import UNKNOWN, is_unknown, natural, one_line, plural, rank_time, shape, status_text
 from regatta.kit.columns import TEXT, Column, Columns, in_file
 from regatta.kit.kinds import NOTE, RESULT, SUMMARY, Kind, Value
@@ -207,10 +207,7 @@ def _pattern_of(data: ReportData, planned: pd.DataFrame, items: list[dict], fail
     made = planned[~planned["status"].isin(NO_RECORD) & planned["cell"].isin(axes)]
     made = plain_rows(made, ("cell", "repeat", "hosts"))
     hosts = [failing.intersection((row["hosts"] or "").split(", ")) for row in made]
-    rows = [
-        axes[row["cell"]] | {f"host {host}": host for host in of} | {LAUNCH: row["repeat"] + 1}
-        for row, of in zip(made, hosts, strict=True)
-    ]
+    rows = [axes[row["cell"]] | {f"host {host}": host for host in of} for row, of in zip(made, hosts, strict=True)]
     failed = {(item["cell"], item["repeat"]) for item in items}
     return find_pattern(rows, [(row["cell"], row["repeat"]) in failed for row in made])
 

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from regatta.core.moderation import FALSE_DISCOVERIES, MIN_LAUNCHES, adjust_for_number
-from regatta.core.patterns import LAUNCH, Pattern, axes_of, find_launch_pattern, launches_text
+from regatta.core.patterns import launches_text
 from regatta.core.statistics import fast_median
 from regatta.core.text import natural, shape, three
 from regatta.kit.columns import FLAG, REAL, TEXT, WHOLE, Column, Columns, in_file
@@ -188,39 +188,6 @@ def _launches_of_node(table: pd.DataFrame, data: ReportData, host: str) -> list[
     slow = table[(table["median_ratio"] > 1 + MARGIN) & table["launch"].isin(used["launch"])]
     slow, repeats = sorted({int(repeat) + 1 for repeat in slow["repeat"]}), set(range(1, data.campaign.repeats + 1))
     return [launches_text(slow)] if slow and set(slow) < repeats else []
-
-
-def where_slower(data: ReportData, limit: float) -> tuple[Pattern | None, str]:
-    """Return in which launches or on which hosts cells took longer than their other launches, by more than a ratio.
-
-    Also the launches or hosts that all of these share, if the pattern does not name them.
-    """
-    cells = data.campaign.cells
-    axes = {cell.id: axes_of(data.cell_names[cell.id], cell.fields) | {"cell": cell.id} for cell in cells}
-    rows, is_slower = [], []
-    known = plain_rows(with_primary(data.measurements), ("cell", "repeat", "hosts", "primary_s"))
-    for (cell,), of_cell in grouped(known, ("cell",)).items():
-        times = [row["primary_s"] for row in of_cell]
-        if cell in axes and len(times) > MIN_OTHERS:
-            for place, row in enumerate(of_cell):
-                hosts = {f"host {host}": host for host in (row["hosts"] or "").split(", ") if host}
-                rows.append(axes[cell] | hosts | {LAUNCH: int(row["repeat"]) + 1})
-                is_slower.append(times[place] > (1 + limit) * fast_median(times[:place] + times[place + 1 :]))
-    if (pattern := find_launch_pattern(rows, is_slower)) is None:
-        return None, ""
-    return pattern, _shared_place(pattern, [rows[place] for place in pattern.inside if is_slower[place]], rows)
-
-
-def _shared_place(pattern: Pattern, slower: list[dict], rows: list[dict]) -> str:
-    """Return the launches of slower rows, if not all, or the only host that all of them and at most half of all use."""
-    axes = {condition.axis for condition in pattern.conditions}
-    if LAUNCH not in axes:
-        launches = sorted({row[LAUNCH] for row in slower})
-        return launches_text(launches) if len(launches) < len({row[LAUNCH] for row in rows}) else ""
-    of_places = [row for row in rows if row["shape"] in {slow["shape"] for slow in slower}]
-    shared = set.intersection(*({axis for axis in row if axis.startswith("host ")} for row in slower))
-    hosts = [axis for axis in sorted(shared) if 2 * sum(axis in row for row in of_places) <= len(of_places)]
-    return f"on {hosts[0].removeprefix('host ')}" if len(hosts) == 1 and hosts[0] not in axes else ""
 
 
 def _name_of(row: dict, hosts: list[str], data: ReportData) -> str:

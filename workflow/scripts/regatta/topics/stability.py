@@ -22,7 +22,6 @@ from regatta.report.panels import Section, Table
 from regatta.store.csv_files import make_table
 from regatta.store.records import INCOMPLETE
 from regatta.topics.base import ReportData, TableSpec, Topic, plain_rows, with_primary
-from regatta.topics.slow_launches import where_slower
 
 OUTLIER_RATIO = 0.05  # more outliers than this share are reported; of an exponential tail it is 1 %
 MIN_OUTLIERS = 3  # fewer say nothing: of 23 samples, two are 9 %
@@ -182,14 +181,12 @@ def _between_launches(data: ReportData) -> list[Finding]:
         kind = ("some_variation", "variation", "noisy_machine")[sum(is_above)]
         values = {"num": len(large), "num_cells": len(known), "worst_ratio": Value(RANGE, float(large.iloc[0]))}
         words, source = {"worst": data.names[large.index[0]]}, of_cells("launch_ranges", large.index)
-        (pattern, place), noun = where_slower(data, DISAGREEMENT_RATIO), "measurement"
-        if pattern is None:
-            axes = [axes_of(data.cell_names[cell], data.campaign.by_id[cell].fields) for cell in known.index]
-            pattern, noun = find_pattern(axes, [cell in large.index for cell in known.index]), "cell"
+        axes = [axes_of(data.cell_names[cell], data.campaign.by_id[cell].fields) for cell in known.index]
+        pattern = find_pattern(axes, [cell in large.index for cell in known.index])
         values["pattern"] = pattern and pattern.values
         if pattern:
-            counts = dict(zip(("num_inside", "num_outside"), pattern.counts_text(noun), strict=True))
-            words |= {"where": ", ".join(filter(None, (pattern.text(data.device), place)))} | counts
+            counts = dict(zip(("num_inside", "num_outside"), pattern.counts_text(), strict=True))
+            words |= {"where": pattern.text(data.device)} | counts
         found.append(Finding(kind, values, (source,), tuple(large.index), "warnings", words))
     cells = data.campaign.cells
     if few := tuple(cell.id for cell in cells if data.campaign.repeats_of(cell) < MIN_LAUNCHES):
