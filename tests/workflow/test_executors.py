@@ -179,6 +179,9 @@ def test_what_a_user_reads_of_resources_without_effect(tmp_path, wording):
     path = write_campaign(tmp_path, fake_campaign(cluster="./site.yaml"))
     done = snakemake(tmp_path, path, "-n", "--set-resources", "measure:nodes=3")
     wording(done.stderr)
+    done = snakemake(tmp_path, path, "-n", "--set-threads", "measure=7")
+    assert done.returncode == 2
+    wording.lines(done.stderr, "--set-threads")
     done = snakemake(tmp_path, path, "-n", "--default-resources", "nodes=3", "slurm_account=me", "mem_mb=5")
     assert done.returncode == 0
     wording.lines(done.stdout + done.stderr, "--default-resources")
