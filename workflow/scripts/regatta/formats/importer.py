@@ -355,11 +355,11 @@ def _link(path: Path, other: Path) -> None:
 
 
 def _write_launches(folder: Path, launches: dict[str, list[dict]]) -> None:
-    def write(launch: str) -> None:
-        write_text(folder / f"{launch}.jsonl", sealed_file(launches[launch], launch).decode())
-
-    with ThreadPoolExecutor(NUM_WRITERS) as pool:
-        list(pool.map(write, launches))
+    with ThreadPoolExecutor(NUM_WRITERS) as pool:  # which wait for the disk; Python encodes in one thread at a time
+        texts = ((folder / f"{launch}.jsonl", sealed_file(launches[launch], launch).decode()) for launch in launches)
+        done = [pool.submit(write_text, *text) for text in texts]
+        for one in done:
+            one.result()
 
 
 def _move_into(folder: Path) -> None:
