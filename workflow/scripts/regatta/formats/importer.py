@@ -221,12 +221,15 @@ def _meanings(store: list[LaunchFile]) -> Meanings:
 
 def _check_meaning(item: Import, reading: Reading, cell: str, meanings: Meanings) -> None:
     """Raise UserError if the times of a reading mean something else than those of its cell that came before."""
-    where, meaning = place_of(item.path, reading.line), reading.statistic or item.source.statistic
-    before, first = meanings.setdefault(cell, (meaning, where))
+    meaning = reading.statistic or item.source.statistic
+    if cell not in meanings:
+        meanings[cell] = meaning, place_of(item.path, reading.line)
+    before, first = meanings[cell]
     if before != meaning and CSV_STATISTIC not in (before, meaning):  # which says only that it is a median
         raise UserError(
-            f"{where}: this time of {cell} is: {meaning}. That of {first} is: {before}. They cannot be launches of one"
-            " cell. Import them into two campaigns, or name their stacks with --stack. Nothing was imported."
+            f"{place_of(item.path, reading.line)}: this time of {cell} is: {meaning}. That of {first} is: {before}."
+            " They cannot be launches of one cell. Import them into two campaigns, or name their stacks with --stack."
+            " Nothing was imported."
         )
 
 
