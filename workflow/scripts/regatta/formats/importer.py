@@ -358,11 +358,10 @@ def _link(path: Path, other: Path) -> None:
 
 
 def _write_launches(folder: Path, launches: dict[str, list[dict]]) -> None:
+    paths = (folder / f"{launch}.jsonl" for launch in launches)
+    texts = (sealed_file(lines, launch).decode() for launch, lines in launches.items())
     with ThreadPoolExecutor(NUM_WRITERS) as pool:  # which wait for the disk; Python encodes in one thread at a time
-        texts = ((folder / f"{launch}.jsonl", sealed_file(launches[launch], launch).decode()) for launch in launches)
-        done = [pool.submit(write_text, *text) for text in texts]
-        for one in done:
-            one.result()
+        list(pool.map(write_text, paths, texts))
 
 
 def _move_into(folder: Path) -> None:
