@@ -33,7 +33,7 @@ MIN_SECONDS = 5.0  # a stage with less time is not started
 RESERVE_SECONDS = 20.0  # to stop the last stage, and for the last summary
 NOT_RUN = "not run: out of time"
 LAYOUTS = {"2-ranks": 80, "2-nodes": 70, "4-ranks": 60}  # limits in seconds, in the order of their value
-REHEARSAL_FACTOR = 1.5  # of these limits, on a CPU whose cores the ranks share
+REHEARSAL_FACTOR = 4  # of these limits, on a CPU whose cores the ranks share
 COMPLETE = (("passed", "passed"), ("timed out", "passed"), ("passed", NOT_RUN))  # outcomes of the campaign, and resumed
 
 REHEARSED_TESTS = (

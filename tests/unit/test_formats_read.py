@@ -288,6 +288,7 @@ def test_a_csv_with_an_error_is_refused_with_its_line(old, new, message):
         ('{"a": NaN}', "f:1: unknown JSON format with 'a'; expected"),
         ("{" * 100_000, "f:1: invalid JSON"),
         ("\0\x01\x02", "unknown format"),
+        (text_of("times.csv").partition("\n")[0] + "\n", "f:1: no row below the header; expected"),
     ],
 )
 def test_a_foreign_file_is_refused_with_line_and_what_was_expected(text, message):

@@ -237,6 +237,7 @@ def test_the_campaign_of_the_first_run_fits_into_its_stage(tools, tmp_path):
         seconds += num_repeats * (cell["seconds_per_launch"] if is_sampled else TRAIN_RUN_SECONDS)
     (tmp_path / "first-run").mkdir()
     limits = {stage.name: stage.limit_s for stage in tools("first_run").make_stages("cuda", tmp_path)}
+    assert limits["environment"] + sum(limits[name] for name in tools("layouts").LAYOUTS) <= 8 * 60
     assert (len(cells), num_repeats) == (19, 1)
     assert seconds < 0.9 * limits["campaign"]
 

@@ -64,7 +64,7 @@ def test_a_campaign_with_a_mistake_is_told_before_snakemake_starts(tmp_path):
 def test_another_campaign_than_the_default_one_is_handed_on_as_configfile(tmp_path):
     mine = tmp_path / "mine.yaml"
     mine.write_text(CAMPAIGN.read_text())
-    echo = "import sys\nprint(*sys.argv[1:])\n"
+    echo = "import sys\nprint(*sys.argv[3:])\n"  # behind --snakefile and its path
     for words, given in (
         (["-n"], "--configfile=mine.yaml -n"),
         (["--", "plan"], "--configfile=mine.yaml -- plan"),
@@ -82,7 +82,7 @@ def test_a_loop_of_links_is_one_message_and_a_name_need_not_be_utf_8(tmp_path, w
     wording(errors)
     for name in (os.fsdecode(b"d\xe9.yaml"), "-z.yaml"):
         (tmp_path / name).write_text(CAMPAIGN.read_text())
-        process = run(tmp_path, "import sys\nprint(ascii(sys.argv[1:]))\n", name)
+        process = run(tmp_path, "import sys\nprint(ascii(sys.argv[3:]))\n", name)
         assert (process.communicate()[0], process.returncode) == (f"{[f'--configfile={name}']!a}\n", 0)
 
 

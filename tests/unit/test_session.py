@@ -73,7 +73,7 @@ def session(data=None, cluster=LOCAL, arguments=(), targets=("all",), *, is_alon
     dag = SimpleNamespace(targets=set(targets), forcerun=set(), until=set(), omit_from=set())
     fields = {"is_main_process": True, "local_exec": True, "dryrun": False, "touch": False, "nodes": None}
     fields |= {"config_settings": config, "dag_settings": dag, "scheduler": SimpleNamespace(failed=set())}
-    names = SimpleNamespace(is_main_snakefile=lambda: True, modify_rulename=lambda name: name)
+    names = SimpleNamespace(is_main_snakefile=lambda: True, avail_rulename=lambda name: name)
     fields |= {"modifier": names, "resource_settings": ResourceSettings(), "async_run": None}
     made = Session(SimpleNamespace(**fields | changes), ["snakemake", *arguments], {})
     HELD.extend([made.lock] if made.lock else [])

@@ -19,7 +19,7 @@ def blocks(text: str, kind: str) -> list[str]:
     return re.findall(rf"^```{kind}\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
 
 
-def test_the_page_has_the_sites_and_says_that_none_was_used():
+def test_each_site_of_the_page_lists_what_is_not_verified():
     assert list(SITES) == NAMES
     for section in SITES.values():
         assert re.search(r"^\|\s*not verified\s*\|", section, re.MULTILINE)

@@ -98,8 +98,11 @@ def test_a_node_is_compared_with_launches_on_others():
     assert found["n3"]["other_processes_ratio"] == 0.6  # of l2, where n3 was the host with the most
 
 
-def write(folder, slow: dict[int, float], load: dict[int, float] | None = None, repeats: int = 3):
-    """Write results of some launches. slow: repeat -> factor in all but the last cell; load: ratio of others."""
+def write(folder, slow: dict[int, float], load: dict[int, float] | None = None, repeats: int = 3, **of_load: int):
+    """Write results of some launches. slow: repeat -> factor in all but the last cell; load: ratio of others.
+
+    of_load: further counters of the host.
+    """
     write_results(folder, make_campaign(CELLS, repeats=repeats), LAPTOP)
     for record in edit_records(folder):
         factor = slow.get(record["repeat"], 1) if record["cell"] != CELLS[0]["id"] else 1
@@ -108,7 +111,7 @@ def write(folder, slow: dict[int, float], load: dict[int, float] | None = None, 
         if load:
             times = {"num_cores": 2, "elapsed_ns": 10**9, "ranks_cpu_ns": 5 * 10**8}
             times["busy_ns"] = 5 * 10**8 + int(2e9 * load[record["repeat"]])
-            record["host_load"] = {"hosts": [{"rank": 0, **times, "unknown": {}}], "gpus": []}
+            record["host_load"] = {"hosts": [{"rank": 0, **times, **of_load, "unknown": {}}], "gpus": []}
     return folder
 
 
@@ -131,6 +134,24 @@ def test_a_slow_launch_is_named_first_with_the_load(tmp_path):
     assert finding.words["other_processes_ratio"].estimate == 0.71
     assert set(finding.cells) == {cell["id"] for cell in CELLS}
     assert warnings(data)[0].values == slow == finding.values
+
+
+@pytest.mark.parametrize(
+    ("steal_ns", "throttled_ns", "said"),
+    [(0, 0, []), (5 * 10**6, 10**6, []), (8 * 10**8, 5 * 10**6, ["steal: 40 %."]), (1, 10**9, ["limit): 50 %."])],
+)  # fmt: skip
+def test_what_the_machine_took_is_named_from_5_percent(tmp_path, steal_ns, throttled_ns, said):
+    """Of 2 cores for 1 s: 0.25 % is in the table, and not in the warning."""
+    folder = write(
+        tmp_path / "r", {0: 5.0}, dict.fromkeys(range(3), 0.02), steal_ns=steal_ns, throttled_ns=throttled_ns
+    )
+    data = analyse(folder)
+    [row] = [row for row in plain_rows(data.tables["slow_launches"], tuple(SLOW_LAUNCHES)) if row["is_slow"]]
+    assert (row["steal_ratio"], row["throttled_ratio"]) == (round(steal_ns / 2e9, 4), round(throttled_ns / 2e9, 4))
+    [finding] = findings(data)
+    text = TOPIC.stated(finding).text
+    assert [words for words in ("steal: 40 %.", "limit): 50 %.") if words in text] == said
+    assert text.count("CPU steal") + text.count("cgroup") == len(said)
 
 
 def test_without_counters_it_is_named_without_the_load(tmp_path):

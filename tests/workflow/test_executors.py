@@ -11,6 +11,8 @@ import pytest
 import yaml
 from campaigns import QUICK_REPORT, ROOT, fake_campaign, record_lines, snakemake, write_campaign
 
+import warm_start
+
 SITE = {"schema": 1, "name": "site", "scheduler": "slurm", "num_nodes": 4, "gpus_per_node": 2, "cpus_per_rank": 3}
 PARENT = """
 configfile: "campaign.yaml"
@@ -129,6 +131,33 @@ def test_regattas_executor_also_submits_the_rules_of_a_workflow_of_which_it_is_a
     assert (tmp_path / "rows.txt").read_text().strip() == str(num_ok)
 
 
+def run_as_module(folder: Path, variables: dict[str, str], more: str = "", profile: str = "local"):
+    (folder / "site.yaml").write_text(yaml.safe_dump(SITE))
+    shapes, stacks = [{"nodes": [2], "gpus_per_node": [2]}], {"host": {"kind": "host", "python": str(FAKE_RANKS)}}
+    write_campaign(folder, fake_campaign(cluster="./site.yaml", shapes=shapes, stacks=stacks, repeats=1))
+    (folder / "Snakefile").write_text(PARENT.replace("ROOT", str(ROOT)).replace("\nrule count", f"{more}\nrule count"))
+    words = ["--profile", str(ROOT / "profiles" / profile), "rows.txt"]
+    environment = os.environ | QUICK_REPORT | variables
+    environment["PYTHONPATH"] = f"{PLUGINS}:{QUICK_REPORT['PYTHONPATH']}"
+    return warm_start.run([sys.executable, "-m", "snakemake", *words], cwd=folder, env=environment)
+
+
+def test_a_module_does_not_measure_on_a_login_node(tmp_path, site, wording):
+    done = run_as_module(tmp_path, site)
+    assert done.returncode == 1, done.stdout + done.stderr
+    wording.lines(done.stderr, "scheduler slurm")
+    assert not list((tmp_path / "results" / "small").glob("preflight/*/*.log"))
+    assert not record_lines(tmp_path / "results" / "small")
+
+
+def test_a_changed_rule_cannot_lose_the_nodes_that_its_ranks_need(tmp_path, site, wording):
+    changed = "\nuse rule measure from regatta as regatta_measure with:\n    resources: slurm_account='me'\n"
+    done = run_as_module(tmp_path, site, changed, "slurm")
+    assert done.returncode == 2, done.stdout + done.stderr
+    wording.lines(done.stderr, "resources")
+    assert not fake_slurm.requests(tmp_path)
+
+
 REFUSED = "nodes=3 tasks=4 tasks_per_node=4 ntasks=4 mpi=srun gpu=1 gpus=1 gpus_per_node=1 gres=gpu:1 mem_mb=5 mem=5MB "
 REFUSED += "mem_mb_per_cpu=5 cpus_per_task=2 slurm_extra=--nice options=--nodes=3 longest=5 most_jobs=5"
 
@@ -150,6 +179,9 @@ def test_what_a_user_reads_of_resources_without_effect(tmp_path, wording):
     path = write_campaign(tmp_path, fake_campaign(cluster="./site.yaml"))
     done = snakemake(tmp_path, path, "-n", "--set-resources", "measure:nodes=3")
     wording(done.stderr)
+    done = snakemake(tmp_path, path, "-n", "--set-threads", "measure=7")
+    assert done.returncode == 2
+    wording.lines(done.stderr, "--set-threads")
     done = snakemake(tmp_path, path, "-n", "--default-resources", "nodes=3", "slurm_account=me", "mem_mb=5")
     assert done.returncode == 0
     wording.lines(done.stdout + done.stderr, "--default-resources")

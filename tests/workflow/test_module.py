@@ -99,6 +99,8 @@ def test_rules_keep_their_names_and_the_parent_calls_what_regatta_does_at_the_en
         (fake_campaign(), "use rule", "regatta_x = 1\nuse rule", ""),
         (fake_campaign(), '    config: config["regatta"]', '    config: config["regatta"]\n    prefix: "x"', "prefix"),
         (fake_campaign(), '    config: config["regatta"]', "", "no config"),
+        (fake_campaign(), '    config: config["regatta"]', '    config: "my.yaml"', "a path"),
+        (fake_campaign(cluster="parent.yaml"), "", "", "cluster"),
     ],
 )
 def test_an_error_in_the_module_is_a_message_and_nothing_runs(tmp_path, campaign, old, new, key, wording):
@@ -110,6 +112,53 @@ def test_an_error_in_the_module_is_a_message_and_nothing_runs(tmp_path, campaign
     assert not (tmp_path / "results").exists()
     if key:
         wording(done.stderr)
+
+
+CHANGED = "\nuse rule measure from regatta as regatta_measure with:\n    priority: 5\n\nrule first:"
+
+
+def test_a_rule_can_be_changed_after_all_have_been_imported(tmp_path):
+    text = PARENT.replace("\nrule first:", CHANGED) + "\nonsuccess: regatta.onsuccess()\nonerror: regatta.onerror()\n"
+    write(tmp_path, fake_campaign(faults={"": "raise"}), text=text)
+    assert run(tmp_path, "regatta_all").returncode == NOTHING_MEASURED
+    num_records = len(record_lines(tmp_path / "results" / "small"))
+    assert run(tmp_path, "regatta_all", "--forcerun", "regatta_measure").returncode == NOTHING_MEASURED
+    assert len(record_lines(tmp_path / "results" / "small")) == 2 * num_records
+
+
+def test_a_renamed_rule_is_forced_by_its_name_if_it_is_imported_first(tmp_path, wording):
+    text = PARENT.replace("use rule * from regatta as", "use rule * from regatta exclude measure as")
+    mine = "use rule measure from regatta as mine\n"
+    campaign = fake_campaign(faults={"collective": "raise"})
+    write(tmp_path, campaign, text=text.replace("\nrule first", mine + "\nrule first"))
+    assert run(tmp_path).returncode == 0
+    before = len(record_lines(tmp_path / "results" / "small"))
+    done = run(tmp_path, "--forcerun", "mine")
+    assert done.returncode == 2
+    wording.lines(done.stderr, "--forcerun")
+    write(tmp_path, campaign, text=text.replace("use rule", mine + "\nuse rule"))
+    assert run(tmp_path, "--forcerun", "mine").returncode == 0
+    assert len(record_lines(tmp_path / "results" / "small")) > before
+
+
+def test_two_campaigns_are_two_modules(tmp_path, wording):
+    other = PARENT.partition("rule first")[0].replace("regatta", "other").replace('configfile: "parent.yaml"', "")
+    text = PARENT.replace("{snakefile}", "SNAKEFILE").replace('"rows.txt"', '"rows.txt", rules.other_all.input', 1)
+    text = text.replace("rule first", other + "rule first").replace("SNAKEFILE", "{snakefile}")
+    write(tmp_path, text=text, other=fake_campaign(name="other", repeats=1))
+    assert run(tmp_path).returncode == 0
+    assert [len(record_lines(tmp_path / "results" / name)) for name in ("small", "other")] == [14, 7]
+    write(tmp_path, text=text, other=fake_campaign(repeats=1))
+    done = run(tmp_path)
+    assert done.returncode == 2
+    wording.lines(done.stderr, "campaign")
+
+
+@pytest.mark.parametrize("words", [["--executor", "dryrun"], ["-n"]])
+def test_a_dry_run_writes_no_results_however_it_is_requested(tmp_path, words):
+    write(tmp_path)
+    assert run(tmp_path, *words).returncode == 0
+    assert not (tmp_path / "results").exists()
 
 
 def test_config_values_are_refused_by_regatta_alone_and_reach_the_parent_of_a_module(tmp_path, wording):

@@ -26,7 +26,7 @@ pytestmark = [
 
 @pytest.fixture
 def place():
-    """A folder that every user may enter, with an installation of another user that nobody may write."""
+    """A folder that every user may enter, with the read-only installation of another user."""
     folder = Path("/var/tmp") / f"regatta-two-users-{os.getpid()}"
     installation = folder / "regatta"
     shutil.copytree(ROOT, installation, ignore=shutil.ignore_patterns(*NOT_COPIED, "examples", "docs"))

@@ -27,13 +27,13 @@ SCRIPTS = (Path(BASE).parent if BASE.is_local else clone_of(BASE) / "workflow") 
 sys.path.insert(0, str(SCRIPTS))
 
 from regatta.core.files import digest, sources
+from regatta.module_session import session_of
 from regatta.run.preflight import latest_preflight
 from regatta.store.csv_files import COLLECTED
 from regatta.store.history import read_history
 from regatta.topics.catalog import TABLES
-from regatta.workflow import Session
 
-SESSION = Session(workflow, sys.argv, config)
+SESSION = session_of(workflow, sys.argv, config)
 PLAN = SESSION.plan  # None in a job on a cluster
 ANY_BATCH = r"n\d+g\d+-[0-9a-f]{12}"
 PYTHON = sys.executable

@@ -29,4 +29,5 @@ def is_retry_requested(options: argparse.Namespace, measure: str = "measure") ->
 def is_read_only(options: argparse.Namespace, plan: str = "plan") -> bool:
     """Return whether nothing is measured: a dry run, a plan, or an option by which Snakemake only shows something."""
     shows_report = options.report and not options.report_after_run
-    return bool(plan in options.targets or shows_report or any(getattr(options, name) for name in READ_ONLY))
+    shows = shows_report or options.executor == "dryrun"
+    return bool(plan in options.targets or shows or any(getattr(options, name) for name in READ_ONLY))

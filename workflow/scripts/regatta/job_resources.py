@@ -25,8 +25,10 @@ def refused_by(jobs: Jobs, name: str) -> str | None:
 
 
 def check_set_resources(settings, jobs: Jobs, rules: Iterable[str]) -> None:
-    """Raise UserError if --set-resources of one of these rules would start other ranks than planned."""
+    """Raise UserError if --set-resources or --set-threads of one of these rules differs from what is planned."""
     for rule in rules:
+        if rule in settings.overwrite_threads and (keys := refused_by(jobs, "cpus_per_task")):
+            raise UserError(f"--set-threads {rule} is refused, because it follows from {keys}. Edit that instead.")
         for name in settings.overwrite_resources.get(rule, {}):
             if keys := refused_by(jobs, name):
                 why = f"is refused, because it follows from {keys}"

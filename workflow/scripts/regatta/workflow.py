@@ -5,6 +5,7 @@ campaign file has changed since.
 """
 
 import contextlib
+import functools
 import gc
 import logging
 import os
@@ -13,7 +14,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from regatta.campaign.load import load_campaign
@@ -25,7 +26,7 @@ from regatta.core.errors import (
     UNEXPECTED_ERROR,
     USER_ERROR,
     UserError,
-    describe_os_error,
+    ending_on_user_errors,
     exit_with_user_error,
     keep_running_unread,
 )
@@ -51,17 +52,6 @@ ALL_CORES = 10_000  # Snakemake reduces it to what it has
 FOLDERS = ("batches", "cache", "launches", "logs", "preflight", "tables")  # of a results folder
 
 
-@contextlib.contextmanager
-def ending_on_user_errors() -> Iterator[None]:
-    """End the process with a user error's message. A WorkflowError would add locations in the rules."""
-    try:
-        yield
-    except UserError as error:
-        exit_with_user_error(str(error))
-    except OSError as error:
-        exit_with_user_error(describe_os_error(error))
-
-
 class Session:
     """The state of Snakemake's process for one campaign. In a job on a cluster there is no plan.
 
@@ -72,7 +62,8 @@ class Session:
     def __init__(self, workflow, argv: Sequence[str], config: Mapping):
         self.workflow = workflow
         self.config = None if workflow.modifier.is_main_snakefile() else config
-        self.rules = {name: workflow.modifier.modify_rulename(name) for name in ("all", "gate", "plan", *MEASURING)}
+        self.rules = {name: name for name in ("all", "gate", "plan", *MEASURING)}
+        self.rename_rules()
         self.options = parse_command_line(argv)
         self.is_retry = is_retry_requested(self.options, self.rules["measure"])
         self.lock = None
@@ -92,6 +83,11 @@ class Session:
             print(text, file=sys.stderr)
         self.results = self.plan.results
         self.prices = {price.batch.id: price for price in self.plan.batch_prices}
+
+    def rename_rules(self) -> None:
+        """Learn the names in the parent of the rules that are imported now."""
+        found = {name: self.workflow.modifier.avail_rulename(name) for name in self.rules}
+        self.rules |= {name: here for name, here in found.items() if here}
 
     def _campaign_file(self) -> Path:
         """Return the file of --configfile, else the default; in a module, a copy of its config. Snakemake would merge
@@ -211,6 +207,8 @@ class Session:
         return self._threads(self._preflight_job, wildcards)
 
     def _threads(self, job: Callable, wildcards) -> int:
+        if self.config is not None and self.plan and not (self.workflow.dryrun or self.workflow.touch):
+            self._check_profile()  # a parent's rules may start without `onstart`
         is_here = self.workflow.local_exec or self.plan is None
         return ALL_CORES if is_here else job(wildcards)[0].cluster.get("cpus_per_rank") or 1
 
@@ -274,13 +272,11 @@ class Session:
             return
         if self.plan.campaign.missing:
             exit_with_user_error("\n".join(missing.text for missing in self.plan.campaign.missing))
-        cluster, shapes = self.plan.campaign.cluster, [batch.shape for batch in self.plan.batches]
-        if problem := launcher_of(cluster).checks.profile_problem(cluster, self.workflow.local_exec, shapes):
-            exit_with_user_error(problem)
-        if self.baseline and "gate" in self.targets:
-            with ending_on_user_errors():
+        with ending_on_user_errors():
+            self._check_profile()
+            if self.baseline and "gate" in self.targets:
                 self._check_baseline()
-        warn_if_busy(cluster, is_measuring=bool(self.prices) and not self.workflow.dryrun)
+        warn_if_busy(self.plan.campaign.cluster, is_measuring=bool(self.prices) and not self.workflow.dryrun)
         if not self.workflow.local_exec:  # submitted jobs continue if run_campaign.py is killed
             outlive_run_campaign()
         logging.getLogger("snakemake.logging").addFilter(self._is_shown)
@@ -296,6 +292,13 @@ class Session:
         if not self.workflow.dryrun:
             arguments = (self.results, self.is_stopping, self.is_closing, not self.workflow.local_exec)
             threading.Thread(target=print_progress, args=arguments, daemon=True).start()
+
+    @functools.cache  # noqa: B019
+    def _check_profile(self) -> None:
+        """Raise UserError if the profile cannot run this cluster's jobs."""
+        cluster, shapes = self.plan.campaign.cluster, [batch.shape for batch in self.plan.batches]
+        if problem := launcher_of(cluster).checks.profile_problem(cluster, self.workflow.local_exec, shapes):
+            raise UserError(problem)
 
     def _check_baseline(self) -> None:
         """Raise UserError before anything is measured if the baseline campaign has no results."""

@@ -152,9 +152,9 @@ def load_campaign(path: Path, clusters: Path = CLUSTERS, *, may_lack_files: bool
         for name, stack in stacks.items():
             where = ("stacks", name)
             given = [key for key in stack if (*where, key) in file.lines]
-            of_stack = [other for copy, other in of_stacks.items() if original(copy) == name] or [cluster]
-            strictest = next((other for other in of_stack if other["gpu_request"] != "none"), of_stack[0])
-            errors += _problem_errors(file, where, stack, stack_problems(stack, given, strictest), missing)
+            places = [place for copy, place in of_stacks.items() if original(copy) == name] or [cluster]
+            place = next((place for place in places if place["gpu_request"] != "none"), places[0])  # refuses most
+            errors += _problem_errors(file, where, stack, stack_problems(stack, given, place), missing)
         for error, is_missing in executables.depends_errors(file, sound["benchmarks"], cluster):
             if is_missing and missing is not None:
                 missing.append(Missing(None, error.text, is_in_id=True))

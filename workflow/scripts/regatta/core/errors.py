@@ -10,7 +10,7 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple, NoReturn, TextIO
 
@@ -50,6 +50,17 @@ def exit_with_user_error(text: str) -> NoReturn:
     """Print a message and exit with the status of a user error."""
     print(text, file=sys.stderr)
     sys.exit(USER_ERROR)
+
+
+@contextlib.contextmanager
+def ending_on_user_errors() -> Iterator[None]:
+    """End the process with a user error's message. Snakemake would add locations in the rules."""
+    try:
+        yield
+    except UserError as error:
+        exit_with_user_error(str(error))
+    except OSError as error:
+        exit_with_user_error(describe_os_error(error))
 
 
 def nearest(word: object, known: Iterable[object]) -> str:

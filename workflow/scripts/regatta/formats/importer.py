@@ -221,12 +221,15 @@ def _meanings(store: list[LaunchFile]) -> Meanings:
 
 def _check_meaning(item: Import, reading: Reading, cell: str, meanings: Meanings) -> None:
     """Raise UserError if the times of a reading mean something else than those of its cell that came before."""
-    where, meaning = place_of(item.path, reading.line), reading.statistic or item.source.statistic
-    before, first = meanings.setdefault(cell, (meaning, where))
+    meaning = reading.statistic or item.source.statistic
+    if cell not in meanings:
+        meanings[cell] = meaning, place_of(item.path, reading.line)
+    before, first = meanings[cell]
     if before != meaning and CSV_STATISTIC not in (before, meaning):  # which says only that it is a median
         raise UserError(
-            f"{where}: this time of {cell} is: {meaning}. That of {first} is: {before}. They cannot be launches of one"
-            " cell. Import them into two campaigns, or name their stacks with --stack. Nothing was imported."
+            f"{place_of(item.path, reading.line)}: this time of {cell} is: {meaning}. That of {first} is: {before}."
+            " They cannot be launches of one cell. Import them into two campaigns, or name their stacks with --stack."
+            " Nothing was imported."
         )
 
 
@@ -355,11 +358,10 @@ def _link(path: Path, other: Path) -> None:
 
 
 def _write_launches(folder: Path, launches: dict[str, list[dict]]) -> None:
-    def write(launch: str) -> None:
-        write_text(folder / f"{launch}.jsonl", sealed_file(launches[launch], launch).decode())
-
-    with ThreadPoolExecutor(NUM_WRITERS) as pool:
-        list(pool.map(write, launches))
+    paths = (folder / f"{launch}.jsonl" for launch in launches)
+    texts = (sealed_file(lines, launch).decode() for launch, lines in launches.items())
+    with ThreadPoolExecutor(NUM_WRITERS) as pool:  # which wait for the disk; Python encodes in one thread at a time
+        list(pool.map(write_text, paths, texts))
 
 
 def _move_into(folder: Path) -> None:

@@ -126,6 +126,8 @@ def _read_simple(text: str, name: str) -> ImportedFile:
             if not fields.get(column) and known[column] is not None:
                 text = f"{column} not in the file; default of {reading.benchmark} assumed: {known[column]}"
                 notes.setdefault(text, line)
+    if not readings:
+        raise refusal(name, 1, "no row below the header", "a row for each launch of a cell")
     if len(settings) != 1:
         raise refusal(name, 1, f"{len(settings)} pairs of backend and device", "one backend and device per file")
     notes = tuple(f"{text} (first in line {line})" for text, line in notes.items())

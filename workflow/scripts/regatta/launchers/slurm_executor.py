@@ -18,7 +18,7 @@ from snakemake_interface_executor_plugins.jobs import JobExecutorInterface
 
 from regatta.core.text import one_line
 from regatta.launchers import slurm_queue as queue
-from regatta.launchers.slurm_errors import NO_ID, kind_of_error
+from regatta.launchers.slurm_errors import NO_ID, ErrorKind, kind_of_error
 from regatta.launchers.slurm_plugin import options_of
 from regatta.model.launches import JobEvent
 from regatta.store.jobs import NO_SPACE_LEFT, is_full, jobs_of_batch
@@ -111,7 +111,7 @@ class Executor(RemoteExecutor):
         if name_of(job) in self.refused:
             found = self._in_queue(job)
             if found is None:
-                return self._is_refused_for_now(job_info, "Unable to contact slurm controller: squeue does not respond")
+                return self._is_refused_for_now(job_info, "squeue does not respond", "temporary")
             if found:
                 self._note_submission(job_info, found[0], log)
                 return False
@@ -126,7 +126,8 @@ class Executor(RemoteExecutor):
         found = SUBMITTED.findall(done.stdout) if done.returncode == 0 else []
         if not found:
             texts = [NO_ID if done.returncode == 0 else "", done.stderr or done.stdout]
-            return self._is_refused_for_now(job_info, ": ".join(filter(None, texts)))
+            message = ": ".join(filter(None, texts))
+            return self._is_refused_for_now(job_info, message, kind_of_error(message))
         self._note_submission(job_info, found[-1], log)
         if self.is_closing:  # since its sbatch began
             queue.ask(["scancel", found[-1]])
@@ -145,12 +146,12 @@ class Executor(RemoteExecutor):
         jobs, known = queue.live_jobs(campaign_of(job), Path.cwd()), self.submitted_s
         return jobs and [found.id for found in jobs if found.batch == name_of(job) and found.id not in known]
 
-    def _is_refused_for_now(self, job_info: SubmittedJobInfo, message: str) -> bool:
+    def _is_refused_for_now(self, job_info: SubmittedJobInfo, message: str, kind: ErrorKind) -> bool:
         """Return whether a rejected job is submitted again later; otherwise, report its failure."""
         lines = COLOR.sub("", message).replace("sbatch: error: ", "").splitlines()
         error = " ".join(line for line in lines if re.search(r"\w", line)).strip().removesuffix(".")
         error = one_line(error if len(error) <= MAX_CAUSE else f"...{error[3 - MAX_CAUSE :]}")  # the last line decides
-        kind, now = kind_of_error(message), time.monotonic()
+        now = time.monotonic()
         if kind == "permanent":
             self.num_refused = 0
             text = f"Slurm rejected the job: {error}. Not resubmitted.{GRES_REMEDY if GRES_ERROR.search(error) else ''}"

@@ -202,9 +202,10 @@ def _name_of(row: dict, hosts: list[str], data: ReportData) -> str:
     return f"launch {row['repeat'] + 1}" + (f" ({', '.join(parts)})" if parts else "")
 
 
-def _loads(values: dict) -> dict[str, Value]:
+def _loads(values: dict) -> dict[str, Value | None]:
+    """Return the loads as warnings print them: None for those that are too small to be listed."""
     known = {name: values[name] for name in LOADS if values.get(name) is not None}
-    return {name: Value(SHARE, ratio) for name, ratio in known.items() if ratio >= LOADS[name]}
+    return {name: Value(SHARE, ratio) if ratio >= LOADS[name] else None for name, ratio in known.items()}
 
 
 def _on_busy_machine(kind: str, rows: pd.DataFrame, least: float, values: dict) -> list[Finding]:
