@@ -4,7 +4,8 @@
 # The set `campaign` is what the campaign file CONFIG needs with the profile PROFILE: driver, or driver and rank.
 # VENV/.regatta/ marks an environment that Regatta created. `made` contains its Python version and path. `installing`
 # exists during an installation and contains its path. The copy of a lock file means that it is completely installed, so
-# a second call does nothing. An environment without that folder belongs to the user: it is checked, never changed.
+# a second call does nothing. An environment without that folder belongs to the user: packages that it lacks are listed,
+# and it is never changed.
 # Never remove anything: an environment of unknown origin may be in use. `make clean-env` removes it.
 # PYTHON names the interpreter of a new environment; empty: the first of python3, python3.13, ... that is new enough.
 set -eu
@@ -22,8 +23,8 @@ state=$venv/.regatta
 clean="make clean-env"
 [ "$venv" = .venv ] || clean="make clean-env VENV='$venv'"
 describe='import os, sys; print("%d.%d" % sys.version_info[:2], os.path.realpath(sys.prefix))'
+lacks='import sys; from importlib.metadata import Distribution as D; print(*(n for n in sys.argv[1:] if not any(D.discover(name=n))))'
 
-check() { "$venv/bin/python3" -I workflow/scripts/check_environment.py "$@"; }
 is_new_enough() { "$1" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; }
 version_of() { "$1" -c 'import platform; print(platform.python_version())' 2>/dev/null; }
 owner() { ls -ld "$venv" | awk '{print $3}'; }
@@ -46,6 +47,18 @@ look() { # made: recorded Python and path; now: actual ones, empty if bin/python
     here=$(cd "$venv" 2>/dev/null && pwd -P) || here=
     made=$(cat "$state/made" 2>/dev/null) || made=
     now=$("$venv/bin/python3" -I -c "$describe" 2>/dev/null) || now=
+}
+
+refuse_what_lacks_packages() { # in any version: they are the user's
+    lines= locks=
+    for set in "$@"; do
+        # shellcheck disable=SC2046 # one word for each package
+        names=$("$venv/bin/python3" -I -c "$lacks" $(sed 's/[^A-Za-z0-9._-].*//' "requirements/$set.in")) || exit 1
+        [ -z "$names" ] || { lines="${lines}requirements/$set.in: missing: $names
+" locks="$locks -r requirements/$set.lock"; }
+    done
+    [ -z "$lines" ] || fail "${lines}Regatta installs nothing into $venv, which it did not create. Install what is missing yourself" \
+        "('$venv/bin/python3' -m pip install --require-hashes$locks), or let Regatta create a new one: make VENV=DIR, where DIR does not exist."
 }
 
 is_made_here() { [ -n "$made" ] && [ "$now" = "$made" ] && [ "$now" = "${made%% *} $here" ]; }
@@ -142,7 +155,7 @@ done
 if [ -e "$venv" ] && [ ! -d "$state" ] && [ -n "$(ls -A "$venv")" ]; then
     [ -x "$venv/bin/python3" ] || fail "$venv exists but is not a Python environment: it has no bin/python3. Use another folder: make VENV=..."
     is_new_enough "$venv/bin/python3" || fail "$venv has Python $(version_of "$venv/bin/python3"); Regatta needs 3.11 or newer. Use another folder: make VENV=..."
-    check "$@"
+    refuse_what_lacks_packages "$@"
     exit
 fi
 
@@ -187,11 +200,8 @@ for set in "$@"; do
     "$venv/bin/python3" -I -m pip install --quiet --no-input --no-warn-script-location --use-pep517 \
         --require-hashes -r "requirements/$set.lock" ||
         fail "requirements/$set.lock could not be installed; see pip's message above. To use an existing environment: make VENV=DIR"
-done
-rm "$state/installing"
-check --import "$@"
-for set in "$@"; do
     cp "requirements/$set.lock" "$state/$set.part" && mv "$state/$set.part" "$state/$set.lock"
 done
+rm "$state/installing"
 look
 add_plugins

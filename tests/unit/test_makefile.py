@@ -20,7 +20,6 @@ ROOT = Path(__file__).resolve().parents[2]
 FILES = [
     "Makefile",
     "requirements/install.sh",
-    "workflow/scripts/check_environment.py",
     "workflow/scripts/run_campaign.py",
     "workflow/scripts/regatta/core/errors.py",
 ]
@@ -447,15 +446,26 @@ def test_a_failed_installation_leaves_no_stamp(installed, wording):
     assert installed.make("env-driver").stderr == ""
 
 
-def test_an_environment_of_the_users_own_is_checked_and_never_changed(checkout, tmp_path):
+def test_an_environment_of_the_users_own_is_used_if_it_has_the_packages_and_never_changed(checkout, tmp_path, wording):
+    """In whatever version they are: the lock demands 1.0."""
     own = tmp_path / "own env"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", own], check=True)
-    before = sorted(own.rglob("*"))
-    done = checkout.make("env-driver", f"VENV={own}")
+    with (checkout.folder / "requirements" / "driver.in").open("a") as listed:
+        listed.write("# words\nSnake.Charmer  # more words\n")
+    before = files(own)
+    done = checkout.make("plan", f"VENV={own}")
     assert done.returncode == 2
-    assert "requirements/driver.in: missing: snakemake." in done.stderr
+    wording("\n".join(done.stderr.splitlines()[:2]))
     assert checkout.make("clean-env", f"VENV={own}").returncode == 2
-    assert sorted(own.rglob("*")) == before
+    assert files(own) == before
+    [packages] = own.glob("lib/*/site-packages")
+    (packages / "snakemake.py").write_text(FAKE_SNAKEMAKE)
+    for name in ("snakemake-0.9", "snake_charmer-2.0"):
+        (packages / f"{name}.dist-info").mkdir()
+    before = files(own)
+    done = checkout.make("plan", f"VENV={own}")
+    assert (done.stdout, done.stderr.count("missing")) == ("snakemake|plan|--profile|profiles/local\n", 0)
+    assert files(own) == before
 
 
 @pytest.mark.parametrize(
