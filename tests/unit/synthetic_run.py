@@ -35,9 +35,8 @@ class Folder:
         path.write_text(value if isinstance(value, str) else json.dumps(value))
         return path
 
-    def plan(self, *batches, seconds=10.0, estimate_from="limits"):
+    def plan(self, *batches, seconds=10.0):
         cells = [{"id": cell, "status": "todo", "seconds_per_launch": seconds} for cell in IDS]
-        cells = [cell | {"estimate_from": estimate_from} for cell in cells]
         self.write("plan.json", {"cells": cells, "batches": [{"batch": batch} for batch in batches]})
 
     def batch(self, name, launches, generation=1, frozen_ago=5000.0):

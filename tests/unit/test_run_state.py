@@ -162,7 +162,7 @@ def test_failures_with_the_same_cause_are_counted_together_the_most_common_first
 def test_rate_and_time_left_come_from_the_records_of_this_run(folder, wording):
     """A run of 1,000 s has made 4 records of 50 s each on 2 ranks: 14.4 an hour; 8 are left: 2,000 s."""
     folder.batch(A, launches(0, 1, 2))
-    folder.plan(A, seconds=10.0, estimate_from="history")
+    folder.plan(A, seconds=10.0)
     folder.lock(".lock", ago=1010)
     folder.job(A, "started", 1000)
     folder.lock(f"batches/{A}/lock")
@@ -175,16 +175,28 @@ def test_rate_and_time_left_come_from_the_records_of_this_run(folder, wording):
     wording(state_text(state))  # fmt: skip
 
 
-def test_cells_without_a_record_are_scaled_as_those_that_were_measured(folder):
-    """Planned at a limit of 10 s; three cells took 4, 5 and 6 s. The fourth is expected to take 4 to 6 s."""
+def test_the_time_left_ranges_over_the_ratios_of_measured_to_planned_time_of_launches(folder):
+    """Each launch is planned at 40 s. One took 20 s, one 30 s, in a run of 100 s: 100 / 50 s for each second of a cell.
+
+    The last launch is expected to take 20 to 30 s. That it has begun with a slow cell does not count yet.
+    """
     folder.batch(A, launches(0, 1, 2))
     folder.plan(A, seconds=10.0)
     folder.lock(".lock", ago=100)
     folder.job(A, "started", 100)
-    folder.launch(f"{A}-l000-a00", 0, *zip(IDS[:2], ["ok"] * 2, [4.0, 5.0], [50, 45], strict=True), ago=90)
+    folder.lock(f"batches/{A}/lock")
+    folder.launch(f"{A}-l000-a00", 0, (IDS[0], "ok", 2.0, 95), (IDS[1], "ok", 4.0, 90), ago=99)
     assert folder.state().seconds_left is None  # too few records
-    folder.append(f"{A}-l000-a00", record(IDS[2], "ok", elapsed_s=6.0, ago=40))
-    assert folder.state().seconds_left == pytest.approx([(2 * 15 + 3 * seconds) * 100 / 15 for seconds in (4, 6)])
+    folder.append(f"{A}-l000-a00", record(IDS[2], elapsed_s=6.0, ago=85))
+    assert folder.state().seconds_left == pytest.approx([90 * 12 / 30 * 100 / 12] * 2)  # of a launch that is running
+    folder.append(f"{A}-l000-a00", record(IDS[3], elapsed_s=8.0, ago=80), {"kind": "complete"})
+    folder.launch(f"{A}-l001-a00", 1, *((cell, "ok", 7.5, 50) for cell in IDS), ago=75)
+    folder.append(f"{A}-l001-a00", {"kind": "complete"})
+    state = folder.state()
+    assert state.seconds_left == pytest.approx((20 * 2, 30 * 2))
+    assert state.rank_hours_left == pytest.approx(25 * 2 * (100 * 2) / (50 * 2) / 3600)
+    folder.launch(f"{A}-l002-a00", 2, (IDS[0], "ok", 50.0, 0), ago=50)
+    assert folder.state().seconds_left == pytest.approx((30 * 0.5 * 1, 30 * 0.75 * 1))
 
 
 def test_records_of_an_earlier_run_do_not_count_for_the_rate(folder):
@@ -234,7 +246,7 @@ def test_a_torn_last_line_waits_for_its_end_and_each_line_is_read_once(folder):
     (folder.path / "launches" / f"{A}-l000-a00.jsonl").write_text("")  # nothing is read twice
     files.update()
     assert run_state(files, {}, NOW).counts == {"ok": 3}
-    assert files.elapsed_s == {cell: [4.0] for cell in IDS[:3]}
+    assert files.measured_rank_s == 3 * 4.0 * 2
 
 
 def test_a_batch_that_finishes_keeps_the_times_of_its_records_and_the_verdicts_of_its_manifest(folder):

@@ -57,7 +57,8 @@ class RunFiles:
     """The results folder of a campaign. Call `update` before each use. Raises UserError if it is not one.
 
     records: the record of each slot that counts. measured_rank_s: seconds × ranks of all records in batches.
-    plan_s: seconds of each cell by plan.json. limits: cells whose seconds there are only limits.
+    plan_s: seconds of each cell by plan.json. ratios: measured to planned time of each launch that has ended, or before
+    the first, of those that run.
     """
 
     def __init__(self, results: Path):
@@ -67,10 +68,9 @@ class RunFiles:
         self.planned: frozenset[Slot] = frozenset()
         self.batches: dict[str, BatchFiles] = {}
         self.records: dict[Slot, RecordSummary] = {}
-        self.elapsed_s: dict[str, list[float]] = {}
         self.measured_rank_s = 0.0
         self.plan_s: dict[str, float] = {}
-        self.limits: set[str] = set()
+        self.ratios: list[float] = []
         self.planned_batches: set[str] = set()
         self._tails: dict[str, Tail] = {}
         self._records: dict[str, list[RecordSummary]] = {}  # by launch
@@ -127,7 +127,6 @@ class RunFiles:
             plan = read_json(path)
             cells = [cell for cell in plan["cells"] if cell["status"] != "skipped"]
             self.plan_s = {cell["id"]: float(cell["seconds_per_launch"]) for cell in cells}
-            self.limits = {cell["id"] for cell in cells if cell["estimate_from"] != "history"}
             self.planned_batches = {batch["batch"] for batch in plan["batches"]}
             self._plan_time_ns = time_ns
 
@@ -182,17 +181,20 @@ class RunFiles:
     def _summarize(self) -> None:
         """Compute what the records of all launches say about slots, cells and batches."""
         self.records = latest_records(record for records in self._records.values() for record in records)
-        self.elapsed_s, self.measured_rank_s = {}, 0.0
+        self.measured_rank_s, ratios = 0.0, {}
         for batch in self.batches.values():
             batch.ends_s = []
         for launch, records in self._records.items():
             batch = self.batches.get(launch.rpartition("-l")[0])
-            for record in records:
-                if record.elapsed_s is not None:
-                    self.elapsed_s.setdefault(record.cell, []).append(record.elapsed_s)
-                    self.measured_rank_s += record.elapsed_s * batch.nodes * batch.gpus_per_node if batch else 0.0
+            timed = [record for record in records if record.elapsed_s is not None]
             if batch:
                 batch.ends_s += [utc_seconds(record.time_utc) or 0 for record in records]
+                self.measured_rank_s += sum(record.elapsed_s for record in timed) * batch.nodes * batch.gpus_per_node
+            planned = [record for record in timed if self.plan_s.get(record.cell)]
+            if planned:
+                planned_s = sum(self.plan_s[record.cell] for record in planned)
+                ratios[launch] = sum(record.elapsed_s for record in planned) / planned_s
+        self.ratios = [ratio for launch, ratio in ratios.items() if launch in self._read] or list(ratios.values())
 
 
 def _names(folder: Path) -> list[str]:

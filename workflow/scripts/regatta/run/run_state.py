@@ -5,7 +5,7 @@
 
 import heapq
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -56,8 +56,8 @@ class RunState:
     counts: measurements with a record, by status, without those that are being measured again. num_finished,
     num_queued, num_idle: of batches; no active run will start the idle ones. rank hours: time between the start and the
     end of each job × GPUs of its shape (on CPUs: processes). is_run_active: whether Snakemake runs the campaign; None
-    if it was started on another host. seconds_left: the shortest and the longest time that the records suggest. names:
-    of cells, by id.
+    if it was started on another host. seconds_left: by the least and the greatest ratio of measured to planned time of
+    a launch. names: of cells, by id.
     """
 
     campaign: FrozenCampaign
@@ -127,15 +127,21 @@ def run_state(files: RunFiles, queue: dict[str, str], now_s: float, is_queue_kno
     counts = Counter(files.records[slot].status for slot in files.planned - missing)
     running = [batch for batch in unfinished if states[batch.id] == "running"]
     spent_s = _rank_seconds(files, {batch.id for batch in running}, now_s)
-    seconds_of = _cell_seconds(files)
-    per_hour, seconds_left = None, None
+    is_priced = all(cell in files.plan_s for cell, _ in missing)
+    per_hour, pace = None, None
     if is_active is not False or running or "queued" in states.values():
-        per_hour, seconds_left = _pace(files, missing, seconds_of, now_s)
-    rank_hours_left, spans = None, [(seconds_of(cell), files.campaign.by_id[cell].world_size) for cell, _ in missing]
-    if all(span for span, _ in spans):
+        per_hour, pace = _pace(files, now_s)
+    # Sampling often ends before the limit by which the plan priced a cell.
+    low, high = min(files.ratios, default=1.0), max(files.ratios, default=1.0)
+    seconds_left, rank_hours_left = None, None
+    if is_priced and pace is not None:
+        planned_s = sum(files.plan_s[cell] for cell, _ in missing)
+        seconds_left = pace * planned_s * low, pace * planned_s * high
+    if is_priced:
         # Starts and pauses are part of what is spent: as much for the rest as for the records so far.
         overhead = max(1.0, spent_s / files.measured_rank_s) if spent_s and files.measured_rank_s else 1.0
-        rank_hours_left = sum(sum(span) / 2 * ranks for span, ranks in spans) * overhead / 3600
+        planned_rank_s = sum(files.plan_s[cell] * files.campaign.by_id[cell].world_size for cell, _ in missing)
+        rank_hours_left = planned_rank_s * (low + high) / 2 * overhead / 3600
     planned = (record for slot, record in files.records.items() if slot in files.planned)
     return RunState(
         campaign=files.campaign,
@@ -253,31 +259,10 @@ def _rank_seconds(files: RunFiles, running: Collection[str], now_s: float) -> fl
     return total if has_notes else None
 
 
-def _cell_seconds(files: RunFiles) -> Callable[[str], tuple[float, float] | None]:
-    """Return the function that estimates the least and most seconds of a cell: those of its records, else plan.json's.
+def _pace(files: RunFiles, now_s: float) -> tuple[float | None, float | None]:
+    """Return measurements per hour, and seconds of this run for each second of its cells, since its first job started.
 
-    Sampling often ends before its limit. Cells that the plan priced at a limit are scaled by the ratios for those that
-    have been measured.
-    """
-    spans = {cell: (min(values), max(values)) for cell, values in files.elapsed_s.items()}
-    ratios = [max(spans[cell]) / files.plan_s[cell] for cell in files.limits & spans.keys() if files.plan_s.get(cell)]
-    low, high = (min(ratios), max(ratios)) if ratios else (1.0, 1.0)
-
-    def seconds(cell: str) -> tuple[float, float] | None:
-        if cell in spans or cell not in files.plan_s:
-            return spans.get(cell)
-        planned_s = files.plan_s[cell]
-        return (planned_s * low, planned_s * high) if cell in files.limits else (planned_s, planned_s)
-
-    return seconds
-
-
-def _pace(
-    files: RunFiles, missing: Collection[Slot], seconds_of: Callable[[str], tuple[float, float] | None], now_s: float
-) -> tuple[float | None, tuple[float, float] | None]:
-    """Return measurements per hour and the seconds left, by the records of this run since its first job started.
-
-    The time left is unknown before MIN_RECORDS.
+    The latter is unknown before MIN_RECORDS.
     """
     run_s = files.run_began_s()
     notes = (note for batch in files.batches.values() for note in batch.notes if note.kind == "started")
@@ -288,12 +273,8 @@ def _pace(
     if not recent or now_s <= began_s:
         return None, None
     measured_s = sum(record.elapsed_s or 0.0 for record in recent)
-    spans = [seconds_of(cell) for cell, _ in missing]
-    left_s = None
-    if None not in spans and measured_s > 0 and len(recent) >= MIN_RECORDS:
-        pace = (now_s - began_s) / measured_s
-        left_s = pace * sum(low for low, _ in spans), pace * sum(high for _, high in spans)
-    return 3600 * len(recent) / (now_s - began_s), left_s
+    pace = (now_s - began_s) / measured_s if measured_s > 0 and len(recent) >= MIN_RECORDS else None
+    return 3600 * len(recent) / (now_s - began_s), pace
 
 
 def _failures(files: RunFiles) -> tuple[FailureGroup, ...]:
