@@ -151,8 +151,8 @@ def measure(python: Path, folder: Path) -> tuple[list[dict], list[str]]:
     """Freeze the campaign, and measure it with the interpreter. Returns its records, and the causes of failures."""
     line = [sys.executable, str(ROOT / "workflow" / "scripts" / "freeze.py"), "--campaign", str(CAMPAIGN)]
     subprocess.run([*line, "--results", str(folder)], check=True)
-    arguments = [str(BENCH / "run_batches.py"), str(folder / RESULTS), "--minutes", str(MEASURE_MINUTES)]
-    subprocess.run([python, *arguments], check=False, stdout=sys.stderr)
+    line = ["timeout", "--preserve-status", f"{MEASURE_MINUTES}m", python, BENCH / "run_batches.py", folder / RESULTS]
+    subprocess.run(line, check=False, stdout=sys.stderr)
     launches = sorted((folder / RESULTS / "launches").glob("*.jsonl"))
     lines = [json.loads(text) for path in launches for text in path.read_text().splitlines()]
     records = [line for line in lines if line["kind"] == "record"]

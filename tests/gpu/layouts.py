@@ -105,7 +105,7 @@ def main() -> None:
     batch = make_batch(options.layout, layout, options.device, folder)
     git = frozen_batch.git_state()
     for index in range(len(batch.content["launches"])):
-        run_batches.run_planned_launch(batch, index, git, None)
+        run_batches.run_planned_launch(batch, index, git)
         found["records"] = records(folder)
         write(folder, found)
     found["num_left"] = num_left(folder)

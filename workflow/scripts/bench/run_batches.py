@@ -1,6 +1,6 @@
 """Measure a frozen campaign on this machine, without Regatta's driver: for nodes that have only Python and torch.
 
-  python3 workflow/scripts/bench/run_batches.py results/NAME --minutes 30
+  timeout --preserve-status 30m python3 workflow/scripts/bench/run_batches.py results/NAME
 
 NAME was frozen on the machine with Regatta's driver (workflow/scripts/freeze.py) and copied here. Afterwards the folder
 is copied back, and the driver collects and reports it: docs/cluster.md, "Nodes without Regatta's driver".
@@ -33,11 +33,10 @@ POLL_SECONDS = 0.1
 STACK_DUMP_SECONDS = 0.5  # for hung ranks to write their stacks
 STOP_SECONDS = 5.0  # start_ranks.py ends its ranks within 3 s
 MAX_FRUITLESS_LAUNCHES = 2  # in a row, in which no cell starts
-MINUTES_HELP = "stop after this many minutes; remaining cells are not measured (default: no limit)"
 
 
 class Stopped(Exception):
-    """The time limit (--minutes), or a signal: the message names it."""
+    """A signal ended the run; the message names it."""
 
 
 @dataclass
@@ -65,18 +64,14 @@ class Watch:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("results", type=Path, help="folder results/NAME of a frozen campaign")
-    parser.add_argument("--minutes", type=float, help=MINUTES_HELP)
     options = parser.parse_args()
-    if options.minutes is not None and not options.minutes > 0:
-        parser.error(f"--minutes = {options.minutes}: must be above 0")
-    end = None if options.minutes is None else time.monotonic() + 60 * options.minutes
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, raise_stopped)
     try:
         results = options.results.resolve()
         batches = frozen_batch.read_campaign(results)
         locks = [lock_machine(), *(lock(b.folder / "lock") for b in batches)]
-        reason = measure(batches, end)
+        reason = measure(batches)
         del locks
         code = report(results, batches, reason)
     except Refused as refused:
@@ -125,26 +120,25 @@ def lock(path: Path):
     return file
 
 
-def measure(batches: list[Batch], end: float | None) -> str | None:
+def measure(batches: list[Batch]) -> str | None:
     """Run all launches. Return why the run ended early, or None."""
     git = frozen_batch.git_state()
     try:
         for batch in batches:
             for index in range(len(batch.content["launches"])):
-                run_planned_launch(batch, index, git, end)
+                run_planned_launch(batch, index, git)
     except Stopped as reason:
         return str(reason)
     return None
 
 
-def run_planned_launch(batch: Batch, index: int, git: dict, end: float | None) -> None:
+def run_planned_launch(batch: Batch, index: int, git: dict) -> None:
     """Launch until every cell has a record, or no cell starts any more."""
     num_fruitless = 0
     while (cells := batch.remaining(index)) and num_fruitless < MAX_FRUITLESS_LAUNCHES:
-        raise_if_over(end)
         request, log = batch.write_request(index, cells, git)
         began = time.monotonic()
-        watch, cause = run_launch(batch, request, log, end)
+        watch, cause = run_launch(batch, request, log)
         counts = ", ".join(f"{num} {status}" for status, num in sorted(Counter(watch.statuses.values()).items()))
         done = f"{len(watch.statuses)} of {len(cells)} cells recorded ({counts or 'none'})"
         why = f"; ended early: {cause}" if cause else ""
@@ -155,12 +149,7 @@ def run_planned_launch(batch: Batch, index: int, git: dict, end: float | None) -
         num_fruitless = 0 if watch.statuses else num_fruitless + 1
 
 
-def raise_if_over(end: float | None) -> None:
-    if end is not None and time.monotonic() >= end:
-        raise Stopped("time limit")
-
-
-def run_launch(batch: Batch, request: dict, log: Path, end: float | None) -> tuple[Watch, str | None]:
+def run_launch(batch: Batch, request: dict, log: Path) -> tuple[Watch, str | None]:
     """Run one launch to its end. Returns what it recorded, and why it ended early or None."""
     watch = Watch(Path(request["store_file"]))
     environment = frozen_batch.rank_environment(batch.content["stacks"][request["stack"]])
@@ -170,7 +159,7 @@ def run_launch(batch: Batch, request: dict, log: Path, end: float | None) -> tup
             request["argv"], start_new_session=True, preexec_fn=process.die_with_parent, **options
         )
     try:
-        late_s = follow(launcher, watch, batch.content, end)
+        late_s = follow(launcher, watch, batch.content)
     except Stopped as reason:
         stop(launcher)
         watch.update()
@@ -198,7 +187,7 @@ def run_launch(batch: Batch, request: dict, log: Path, end: float | None) -> tup
     return watch, died[2]
 
 
-def follow(launcher: subprocess.Popen, watch: Watch, content: dict, end: float | None) -> float | None:
+def follow(launcher: subprocess.Popen, watch: Watch, content: dict) -> float | None:
     """Follow a launch until it ends or its next line is late. Returns the limit that it passed, or None."""
     while launcher.poll() is None:
         time.sleep(POLL_SECONDS)
@@ -207,7 +196,6 @@ def follow(launcher: subprocess.Popen, watch: Watch, content: dict, end: float |
         limit_s = cell["limit_seconds"] if cell else content["launch_start_seconds"]
         if time.monotonic() > watch.since + limit_s:
             return limit_s
-        raise_if_over(end)
     return None
 
 
