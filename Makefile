@@ -121,13 +121,14 @@ test-site: ## run the Slurm cluster, browser, installation and system tests (nee
 test-all: test test-site ## run all tests, the random ones with more examples
 test-all: export REGATTA_THOROUGH = 1
 
-lint: ## check style and spelling, and that tests assert values
+lint: ## check style and spelling, that tests assert values, and that no package grows
 	$(INSTALL) driver dev
 	$(IN_VENV) ruff check --output-format concise .
 	$(IN_VENV) ruff format --check --output-format concise .
 	$(IN_VENV) snakefmt --check $(WORKFLOW_FILES)
 	$(IN_VENV) codespell_lib
 	@"$$VENV/bin/python3" tests/sentence_count.py --quiet
+	@"$$VENV/bin/python3" tests/code_lines.py --check
 
 format: ## format all code
 	$(INSTALL) driver dev

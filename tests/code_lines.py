@@ -1,13 +1,25 @@
-"""Print code lines by package of workflow/scripts (no blanks, comments, docstrings), and the longest line."""
+"""Print code lines by package (no blanks, comments, docstrings), and the longest line of Python.
+
+    python3 tests/code_lines.py           of all packages
+    python3 tests/code_lines.py --check   fail if a package has more than code_lines.csv permits
+    python3 tests/code_lines.py --write   write the present numbers into code_lines.csv
+
+A package may grow only by an edit of code_lines.csv in the same commit, which says why.
+"""
 
 import ast
+import csv
+import re
 import sys
 import tokenize
 from collections import Counter
 from pathlib import Path
 
-SCRIPTS = Path(sys.argv[1] if len(sys.argv) > 1 else Path(__file__).parents[1], "workflow/scripts").resolve()
+ROOT = Path(__file__).resolve().parents[1]
+LEDGER = ROOT / "tests" / "code_lines.csv"
+SUFFIXES = {".py", ".smk", ".j2", ".js", ".css", ".yaml"}
 NOT_CODE = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
+COMMENTS = re.compile(r"/\*.*?\*/|\{#.*?#\}|^\s*(#|//).*?$", re.DOTALL | re.MULTILINE)
 
 
 def docstring_lines(tree: ast.Module) -> set[int]:
@@ -17,20 +29,45 @@ def docstring_lines(tree: ast.Module) -> set[int]:
     return {line for first in documented for line in range(first.lineno, first.end_lineno + 1)}
 
 
+def num_lines(path: Path) -> int:
+    """Return the number of lines with code."""
+    text = path.read_text(encoding="utf-8")
+    if path.suffix != ".py":
+        return sum(1 for line in COMMENTS.sub("", text).splitlines() if line.strip())
+    tokens = tokenize.generate_tokens(iter(text.splitlines(keepends=True)).__next__)
+    spans = [range(token.start[0], token.end[0] + 1) for token in tokens if token.type not in NOT_CODE]
+    return len({line for span in spans for line in span} - docstring_lines(ast.parse(text)))
+
+
+def package_of(path: Path) -> str:
+    """Return the folder that a file is counted in: within workflow, at most two below workflow/scripts."""
+    parts = path.relative_to(ROOT).parent.parts
+    return "/".join(parts[: 4 if parts[:2] == ("workflow", "scripts") else 2])
+
+
+def main() -> int:
+    paths = [path for of in ("workflow", "benchmarks") for path in (ROOT / of).rglob("*") if path.suffix in SUFFIXES]
+    code = Counter()
+    for path in paths:
+        code[package_of(path)] += num_lines(path)
+    if "--write" in sys.argv:
+        with LEDGER.open("w", encoding="utf-8", newline="") as file:
+            csv.writer(file, lineterminator="\n").writerows([("package", "lines"), *sorted(code.items())])
+    with LEDGER.open(encoding="utf-8", newline="") as file:
+        permitted = {row["package"]: int(row["lines"]) for row in csv.DictReader(file)}
+    over = {name: num for name, num in code.items() if num > permitted.get(name, 0)}
+    for name, num in over.items():
+        print(f"{name} has {num} code lines; tests/code_lines.csv permits {permitted.get(name, 0)}")
+    if "--check" in sys.argv:
+        return bool(over)
+    for name, num in code.most_common():
+        print(f"{num:6} {name}")
+    print(f"{code.total():6} code lines; tests/code_lines.csv permits {sum(permitted.values())}")
+    paths = [path for path in paths if path.suffix == ".py"]
+    lines = [(len(line) - 1, f"{path.name}:{i}") for path in paths for i, line in enumerate(path.open(), 1)]
+    print("{:6} characters in the longest line: {}".format(*max(lines)))
+    return 0
+
+
 if __name__ == "__main__":
-    code, lines, docstrings, longest = Counter(), 0, 0, (0, "")
-    for path in sorted(SCRIPTS.rglob("*.py")):
-        with tokenize.open(path) as file:
-            text = file.read()
-        tokens = tokenize.generate_tokens(iter(text.splitlines(keepends=True)).__next__)
-        spans = [range(token.start[0], token.end[0] + 1) for token in tokens if token.type not in NOT_CODE]
-        in_docstring = docstring_lines(ast.parse(text))
-        parts = path.relative_to(SCRIPTS).parent.parts
-        code["/".join(parts[:2]) or "scripts"] += len({line for span in spans for line in span} - in_docstring)
-        docstrings += len(in_docstring)
-        lines += text.count("\n")
-        longest = max(longest, *((len(line), f"{path.name}:{i}") for i, line in enumerate(text.splitlines(), 1)))
-    for package, number in code.most_common():
-        print(f"{number:6} {package}")
-    print(f"{code.total():6} code lines; docstrings are {docstrings / lines:.1%} of all {lines} lines")
-    print(f"{longest[0]:6} characters in the longest line: {longest[1]}")
+    sys.exit(main())

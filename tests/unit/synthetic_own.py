@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from synthetic import Machine, make_campaign, make_cell, write_results
+from synthetic import Machine, edit_records, make_campaign, make_cell, write_results
 
 
 def script_cell(batch: int, gpus: int, nodes: int = 1, samples: int | None = -1, script="train.py", **more) -> dict:
@@ -55,3 +55,31 @@ def write_own(folder: Path, **changes) -> Path:
     baseline = {"nodes": 1, "gpus_per_node": 1}
     campaign = make_campaign(cells, name="own", description="", baseline=baseline, repeats=5) | changes
     return write_results(folder, campaign, MACHINE)
+
+
+class StepMachine(Machine):
+    def seconds(self, spec: dict) -> float:
+        return 0.01 * spec["parameters"]["size"]
+
+
+OF_STEP = {  # a benchmark outside Regatta's tree
+    "version": 1,
+    "file": "my_step.py",
+    "axes": {"size": {"type": "integer"}, "mode": {"type": "string", "choices": ["fast", "exact"]}},
+    "results": {
+        "rate_gb_per_s": {"label": "Rate", "better": "larger"},
+        "work_bytes": {"label": "Workspace"},
+        "depth": {"label": "Depth", "unit": "m"},
+    },
+}
+
+
+def write_custom(folder: Path) -> Path:
+    """Write a campaign of my_step, whose iterations take 10 ms for each of its size, and its results by launch."""
+    shapes = [(size, mode, gpus) for size in (1, 2) for mode in ("fast", "exact") for gpus in (1, 2)]
+    cells = [make_cell("my_step", 1, gpus, {"size": size, "mode": mode}) for size, mode, gpus in shapes]
+    campaign = make_campaign(cells, name="custom", repeats=3, benchmarks={"my_step": OF_STEP})
+    for record in edit_records(write_results(folder, campaign, StepMachine({}, {}, 1, 0, 1, 0.002, {}))):
+        size, repeat = record["spec"]["parameters"]["size"], record["repeat"]
+        record["values"] = {"rate_gb_per_s": size * (1 + repeat / 10), "work_bytes": size << 20, "depth": -1.0 * repeat}
+    return folder

@@ -6,6 +6,7 @@ Only values are asserted.
 import random
 from collections import Counter
 from itertools import product
+from pathlib import Path
 
 import pytest
 from formats_files import NEEDS, run_import
@@ -44,10 +45,13 @@ def laptop_seconds(spec: dict, *_) -> float:
     return step * (1 + COST if (num, parameters["bucket_cap_mb"]) == (2, 1) else 1)
 
 
+def plant_laptop(folder: Path) -> Path:
+    return plant(folder, laptop_campaign(), laptop_seconds, noise=0.012)
+
+
 @pytest.fixture(scope="module")
 def laptop(tmp_path_factory) -> Said:
-    folder = tmp_path_factory.mktemp("laptop") / "r"
-    return Said(analyse(plant(folder, laptop_campaign(), laptop_seconds, noise=0.012)))
+    return Said(analyse(plant_laptop(tmp_path_factory.mktemp("laptop") / "r")))
 
 
 def test_a_laptop_has_its_efficiency_and_where_it_is_lost(laptop):
@@ -94,10 +98,13 @@ def broken_node(spec: dict, repeat: int, nodes: list[str]) -> tuple | None:
     return ("failed", "measure", "rank 24 on n07: RuntimeError: CUDA error: uncorrectable ECC error") * is_broken
 
 
+def plant_stacks(folder: Path) -> Path:
+    return plant(folder, cluster_campaign(), stacks_seconds, broken_node)
+
+
 @pytest.fixture(scope="module")
 def stacks(tmp_path_factory) -> Said:
-    folder = tmp_path_factory.mktemp("stacks") / "r"
-    return Said(analyse(plant(folder, cluster_campaign(), stacks_seconds, broken_node)))
+    return Said(analyse(plant_stacks(tmp_path_factory.mktemp("stacks") / "r")))
 
 
 def test_the_slower_stack_is_slower_in_training_alone(stacks):
@@ -180,8 +187,7 @@ def test_identical_stacks_that_differ_are_not_called_slower(shifted):
 # 4. One node of 16 computes 20 % slower: in a campaign on changing nodes, and in records of waiting ranks.
 
 
-@pytest.fixture(scope="module")
-def slow_node(tmp_path_factory) -> Said:
+def plant_slow_node(folder: Path) -> Path:
     shapes = [(nodes, 4) for nodes in (4, 8, 16)]
     models = ("resnet50", "resnet101")
     cells = [train(model, *shape, "ddp", size, **GPU) for model, shape, size in product(models, shapes, (25, 100))]
@@ -192,8 +198,12 @@ def slow_node(tmp_path_factory) -> Said:
     def nodes(num: int, allocation: int) -> list[str]:
         return [f"n{i + 1:02d}" for i in sorted(random.Random(100 * num + allocation).sample(range(16), num))]
 
-    folder, slow = tmp_path_factory.mktemp("slow-node") / "r", {"n05": 1.2}
-    return Said(analyse(plant(folder, campaign, lambda spec, *_: CLUSTER.seconds(spec), nodes=nodes, slow=slow)))
+    return plant(folder, campaign, lambda spec, *_: CLUSTER.seconds(spec), nodes=nodes, slow={"n05": 1.2})
+
+
+@pytest.fixture(scope="module")
+def slow_node(tmp_path_factory) -> Said:
+    return Said(analyse(plant_slow_node(tmp_path_factory.mktemp("slow-node") / "r")))
 
 
 def test_the_slow_node_of_a_campaign_is_named_and_no_other(slow_node):
@@ -219,13 +229,17 @@ def test_the_slow_node_of_waiting_ranks_is_named_and_no_other(tmp_path):
 # 5. Launch 2 of 5 takes 1.4 times as long in all cells, while other processes use 40 % of the CPU time.
 
 
-@pytest.fixture(scope="module")
-def disturbed(tmp_path_factory) -> Said:
+def plant_disturbed(folder: Path) -> Path:
     def seconds(spec: dict, repeat: int, _) -> float:
         return laptop_seconds(spec) * (1.4 if repeat == 1 else 1)
 
-    folder, load = tmp_path_factory.mktemp("disturbed") / "r", [0.02, 0.4, 0.02, 0.03, 0.02]
-    return Said(analyse(plant(folder, laptop_campaign() | {"repeats": 5}, seconds, load=load, noise=0.01)))
+    load = [0.02, 0.4, 0.02, 0.03, 0.02]
+    return plant(folder, laptop_campaign() | {"repeats": 5}, seconds, load=load, noise=0.01)
+
+
+@pytest.fixture(scope="module")
+def disturbed(tmp_path_factory) -> Said:
+    return Said(analyse(plant_disturbed(tmp_path_factory.mktemp("disturbed") / "r")))
 
 
 def test_a_disturbed_launch_leaves_low_confidence_and_wide_intervals(disturbed):
