@@ -13,7 +13,7 @@ from typed import cell_row, collectives_table
 
 from regatta.store.csv_files import MEASUREMENTS, make_table, to_csv
 from regatta.topics.fits.collectives import COMMUNICATION_MODELS, communication_models_table
-from regatta.topics.fits.least_squares import fit_sum, refit
+from regatta.topics.fits.least_squares import fit_sum, refit, wider
 
 A, C, B = 20e-6, 2e-8, 10e9  # 20 us, 20 ns per sqrt(byte), 10 GB/s
 SIZES = [8 * 8**i for i in range(10)]  # 8 B to 1 GiB
@@ -279,3 +279,14 @@ def test_a_machine_that_is_slower_by_a_factor_has_parameters_slower_by_it(a, b, 
     fit, slower = fit_sum(terms, values), fit_sum(terms, values * factor)
     assert slower.parameters == pytest.approx(fit.parameters * factor, rel=1e-5)
     assert slower.log_residuals == pytest.approx(fit.log_residuals, abs=1e-6)
+
+
+def test_the_wider_of_two_spreads_says_which_it_is():
+    def told(launches, residuals, kind="range"):
+        low, high, word = wider(*((np.array(low), np.array(high)) for low, high in (launches, residuals)), kind)
+        return low.tolist(), high.tolist(), word
+
+    assert told(([8.0], [12.0]), ([9.0], [11.0])) == ([8.0], [12.0], "range")
+    assert told(([8.0], [12.0]), ([9.0], [13.0]), "interval") == ([8.0], [13.0], "residuals")  # one end suffices
+    assert told(([10.0], [10.0]), ([10.0], [10.0]), "single") == ([10.0], [10.0], "residuals")
+    assert told(([0.0], [1.0]), ([-5.0], [1.0])) == ([0.0], [1.0], "range")  # below 0 is nothing

@@ -64,7 +64,7 @@ def test_the_same_panel_gives_the_same_bytes(drawing):
 
 def figures_of(*tables, kinds=("throughput", "efficiency")):
     scaling, *others = tables
-    efficiency, throughput, _ = scaling_figures(name_rows(scaling, "train_step"), *others, {})
+    efficiency, throughput = scaling_figures(name_rows(scaling, "train_step"), *others)
     return [figure for figure in (*throughput, *efficiency) if figure.id.startswith(kinds)]
 
 

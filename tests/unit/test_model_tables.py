@@ -3,8 +3,8 @@
 import re
 from dataclasses import replace
 
-import pandas as pd
 import pytest
+from planted import plant
 from synthetic import (
     CLUSTER,
     LAPTOP,
@@ -13,11 +13,13 @@ from synthetic import (
     collective_cell,
     laptop_campaign,
     make_campaign,
+    make_report,
     report_data,
     train_cell,
     write_results,
 )
 from synthetic_failures import write_failing
+from test_golden_pages import text_of as text_of_page
 from typed import cell_row, scaling_table
 
 from regatta.store.csv_files import MEASUREMENTS, make_table
@@ -33,9 +35,9 @@ def cluster(tmp_path_factory):
     return analyse(write_results(folder, cluster_campaign(repeats=3), CLUSTER)).tables
 
 
-def amdahl_rows(failed_shapes=(), repeats=3):
+def amdahl_rows():
     """Return the lines of the table of scaling laws, as heading -> text."""
-    table = model_table("scaling_models", amdahl_tables(failed_shapes, repeats)[3])
+    table = model_table("scaling_models", amdahl_tables()[3])
     return [dict(zip(table.columns, row, strict=True)) for row in table.rows]
 
 
@@ -44,11 +46,8 @@ def text_of(row, head):
     return next(text for name, text in row.items() if head in name)
 
 
-def amdahl_tables(failed_shapes=(), repeats=3):
-    """Return campaign and tables of two models, each with two bucket sizes, whose steps grow as 1 + 0.02 (n - 1) up to 16 GPUs.
-
-    failed_shapes: shapes whose launches failed, of ddp 25 MiB of resnet18.
-    """
+def amdahl_tables():
+    """Return campaign and tables of two models and bucket sizes, whose steps grow as 1 + 0.02 (n - 1) up to 16 GPUs."""
     shapes = [(1, 1), (1, 2), (1, 4), (2, 4), (4, 4)]
     cells, rows = [], []
     for model, bucket, one in (
@@ -60,61 +59,52 @@ def amdahl_tables(failed_shapes=(), repeats=3):
         for nodes, gpus in shapes:
             cell = train_cell(model, nodes, gpus, "ddp", bucket)
             cells.append(cell)
-            is_failed = (nodes, gpus) in failed_shapes and (model, bucket) == ("resnet18", 25)
-            for repeat, noise in enumerate(() if is_failed else (0.995, 1.0, 1.005)[:repeats]):
+            for repeat, noise in enumerate((0.995, 1.0, 1.005)):
                 step = one * (1 + 0.02 * (nodes * gpus - 1)) * noise
                 rows.append(cell_row(cell) | {"repeat": repeat, "status": "ok", "window_step_s": step})
     measurements = make_table(rows, MEASUREMENTS)
     campaign = make_campaign(cells, device="cuda")
     scaling = scaling_table(campaign, measurements)
-    return campaign, measurements, scaling, scaling_models_table(scaling, measurements)
+    return campaign, measurements, scaling, scaling_models_table(scaling)
 
 
 def test_the_scaling_law_of_the_first_curve_is_a_finding():
-    """X(n) = 40 n / (1 + 0.02 (n - 1)): 8 samples a step of 0.2 s on one GPU; 790 samples/s on 32."""
+    """On 32 GPUs, a step takes 1 + 0.02 x 31 times as long as on one."""
     campaign, measurements, scaling, models = amdahl_tables()
     (finding,) = fits.findings(report_data(campaign, measurements, scaling=scaling, scaling_models=models))
     values = finding.values
     assert finding.words["name"].endswith("bucket 1 MiB")
-    assert (values["law"], values["num_ranks"]) == ("amdahl", 32)
+    assert values["num_ranks"] == 32
     assert values["sigma_ratio"].estimate == pytest.approx(0.02, rel=0.01)
-    assert values["samples_per_s"].estimate == pytest.approx(40 * 32 / 1.62, rel=0.01)
+    assert values["efficiency_ratio"].estimate == pytest.approx(1 / 1.62, rel=0.01)
 
 
-def test_a_law_without_a_prediction_keeps_its_row_and_its_finding():
-    campaign, measurements, scaling, models = amdahl_tables()
-    columns = [name for name in models if name.startswith("extrapolated")]
-    models = models.assign(**dict.fromkeys(columns, pd.NA), refusal="no prediction for 32 GPUs")
-    (finding,) = fits.findings(report_data(campaign, measurements, scaling=scaling, scaling_models=models))
-    assert finding.kind == "scaling_law"
-    assert "samples_per_s" not in finding.values
-    table = model_table("scaling_models", models)
-    row = dict(zip(table.columns, table.rows[0], strict=True))
-    assert "Contention σ (%)" in row
-    assert not any("predict" in head.lower() for head in row)
+def test_a_planted_law_reaches_the_page(tmp_path, wording):
+    """Steps of 0.1 s on one GPU take 1 + 0.03 (n - 1) times as long on n: 1.93 times on 32."""
+    cells = [train_cell("resnet50", *shape, "ddp", device="cuda") for shape in ((1, 1), (1, 2), (1, 4), (2, 4), (4, 4))]
+
+    def seconds(spec, *_):
+        return 0.1 * (1 + 0.03 * (spec["nodes"] * spec["gpus_per_node"] - 1))
+
+    folder = plant(tmp_path / "r", make_campaign(cells, device="cuda", repeats=3), seconds, noise=0.003)
+    data = analyse(folder)
+    [row] = data.tables["scaling_models"].itertuples()
+    assert row.sigma_low_ratio < 0.03 < row.sigma_high_ratio
+    assert row.extrapolated_efficiency_low_ratio < 1 / 1.93 < row.extrapolated_efficiency_high_ratio
+    assert row.extrapolated_efficiency_ratio == pytest.approx(1 / 1.93, rel=0.02)
+    wording.lines(text_of_page(make_report(folder).read_text(encoding="utf-8"), tmp_path), "Predicted for 32 GPUs")
 
 
-def test_each_accepted_law_is_a_row_the_highest_throughput_first():
+def test_each_accepted_law_is_a_row():
     rows = amdahl_rows()
-    rates = [float(row["Prediction (samples/s)"].replace(",", "")) for row in rows]
     assert len(rows) == 4
-    assert rates == sorted(rates, reverse=True)
     first = rows[0]
-    assert first["Configuration"].endswith("bucket 25 MiB")
-    assert (first["Law"], first["Fitted processes"], first["n"], first["Predicted processes"]) == (
-        "Amdahl",
-        "1 to 16",
-        "3",
-        "32",
-    )
-    assert float(first["Contention σ (%)"]) == pytest.approx(2.0, abs=0.1)
-    assert float(first["Prediction (samples/s)"].replace(",", "")) == pytest.approx(80 * 32 / 1.62, rel=0.02)
-
-
-def test_a_law_of_single_launches_has_an_interval_of_residuals():
-    [row, *_] = amdahl_rows(repeats=1)
-    assert row["n"] == "1"
-    assert sum(text.endswith("(residuals)") for text in row.values()) == 1
+    assert (first["Fitted processes"], first["n"], first["Predicted processes"]) == ("1 to 16", "3", "32")
+    assert float(first["Serial share σ (%)"]) == pytest.approx(2.0, abs=0.1)
+    assert float(first["Predicted efficiency (%)"]) == pytest.approx(100 / 1.62, abs=0.5)
+    ends = text_of(first, "CI of predicted efficiency")
+    low, high = map(float, re.fullmatch(r"\[([\d.]+), ([\d.]+)\]", ends).groups())
+    assert low < 100 / 1.62 < high
 
 
 def test_a_communication_model_states_its_latency_and_bandwidth(cluster):
@@ -150,14 +140,13 @@ def test_models_and_findings_have_the_cells_of_their_curves(tmp_path):
     assert [of[cell] for cell in found["rejected_fits"]] == ["train_step"] * 8
 
 
-def test_a_curve_that_lacks_launches_is_listed_and_is_no_finding(tmp_path):
+def test_curves_with_too_few_launches_have_no_row(tmp_path):
     data = analyse(write_failing(tmp_path / "r"))
-    section = fits.section(data)
-    law = next(table for table in section.tables if table.sources == ("scaling_models",))
-    assert [row[law.columns.index("n")] for row in law.rows] == ["1"]
+    assert [table.sources for table in fits.section(data).tables] == [("communication_models",)]
     by_kind = {finding.kind: finding.values for finding in fits.findings(data)}
-    assert by_kind.keys() == {"crossover_size", "rejected_fits"}  # no law of a single launch
-    assert (by_kind["rejected_fits"]["num"], by_kind["rejected_fits"]["num_curves"]) == (11, 12)
+    assert by_kind.keys() == {"crossover_size", "rejected_fits"}
+    assert (by_kind["rejected_fits"]["num"], by_kind["rejected_fits"]["num_curves"]) == (12, 12)
+    assert by_kind["rejected_fits"]["reasons"] == {"too few sizes": 12}
 
 
 def test_an_operation_is_latency_bound_up_to_a_size_at_the_largest_shape(tmp_path):

@@ -154,7 +154,7 @@ def test_tokens_and_mfu_stand_in_the_throughput_table_and_the_peak_with_its_sour
     campaign = make_campaign([cell], device="cuda", cluster={"name": "c", "peaks": PEAKS})
     rows = make_table([measured(cell, **LM_SMALL, **ON_GPU)], MEASUREMENTS)
     scaling = scaling_table(campaign, rows)
-    _, (figure,), _ = scaling_figures(name_rows(scaling, "train_step"), {cell["id"]: [0.1]}, "cuda", {})
+    _, (figure,) = scaling_figures(name_rows(scaling, "train_step"), {cell["id"]: [0.1]}, "cuda")
     numbers = dict(zip(figure.table.columns, figure.table.rows[0], strict=True))
     # 4 GPUs x 4 sequences x 128 tokens / 0.1 s; 4 x 96.049e9 / 0.1 s = 3.84 TFLOP/s of 990.
     assert numbers["Throughput (tokens/s)"] == "20,500"
@@ -168,7 +168,7 @@ def test_without_mfu_nothing_is_said_of_peaks():
     campaign = make_campaign([cell], cluster={"name": "c", "peaks": PEAKS})
     scaling = scaling_table(campaign, make_table([measured(cell)], MEASUREMENTS))
     assert peaks_text(campaign, scaling, {GPU}) == ""
-    _, (figure,), _ = scaling_figures(name_rows(scaling, "train_step"), {cell["id"]: [0.1]}, "cpu", {})
+    _, (figure,) = scaling_figures(name_rows(scaling, "train_step"), {cell["id"]: [0.1]}, "cpu")
     assert "MFU (%)" not in figure.table.columns
 
 

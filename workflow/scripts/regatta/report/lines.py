@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 from regatta.core.names import SEPARATOR
 from regatta.report.charts import MARKERS, ZOOMED, Chart, LegendEntry, Marks, draw_break, set_ticks
 from regatta.report.labels import apart, shortened, split_common, wrapped
-from regatta.report.predictions import draw_predictions
 from regatta.report.series import Point, Series
 from regatta.report.svg import COLORS, GREY, GROUND, LINE, MARKS
 from regatta.report.ticks import PlotAxis, Ticks, limits_along, ticks_between
@@ -142,9 +141,6 @@ class Panel(Chart):
                 rows += [
                     (point.cell, *place, what, texts.get(round(point.x), point.x), value) for what, value in values
                 ]
-            if predicted := series.prediction:
-                values = zip(("value", "low", "high"), (predicted.value, *predicted.ends), strict=True)
-                rows += [("", place[0], "predicted", what, predicted.x, value) for what, value in values]
         columns = ("cell", "series", "kind", "mark", self.x.label or "x", self.y.label.partition(", ")[0])
         return Marks(columns, tuple(rows))
 
@@ -172,8 +168,6 @@ class Panel(Chart):
         styles = styles_of(self.series)
         for series, style in zip(self.series, styles, strict=True):
             _draw_series(axes, self, series, style)
-        colors, signs = zip(*((style.color, SIGNS[style.marker]) for style in styles), strict=True)
-        draw_predictions(axes, self.series, [line for _, line in self.guides], colors, signs)
         if self.is_labelled or self.is_slope:
             _label_ends(axes, self, -1)
         if self.is_slope:
@@ -193,8 +187,7 @@ def _label_ends(axes: "Axes", panel: Panel, end: int) -> None:
             value = panel.y.written(point.reported) if panel.is_slope else ""
             marker = style.marker if is_named or end == -1 else ""
             text = " ".join(filter(None, (name if is_named else "", value)))
-            height = series.prediction.value if series.prediction else point.reported
-            ends.append(((point.x, height), text, style.color, marker, series.cells))
+            ends.append(((point.x, point.reported), text, style.color, marker, series.cells))
     if is_named:
         ends += [(line[end], next(names), GREY, "", ()) for _, line in panel.guides]
     if is_named and (series := panel.context_end):
@@ -292,7 +285,6 @@ def _limits_of(panel: Panel) -> tuple[tuple[float, float], tuple[float, float]]:
     """Return the ends of both axes, which have room for all that the panel draws."""
     dots = [(p.x, v) for s in panel.series for p in s.points for v in (*p.values, p.reported, *(p.ends or ()))]
     dots += [dot for _, line in panel.guides for dot in line]
-    dots += [(of.x, end) for s in panel.series if (of := s.prediction) for end in (of.value, *of.ends)]
     dots += [(dots[0][0], place) for _, place in panel.limits]
     beside = BESIDE_SLOPE if panel.is_slope else 0.06
     return limits_along(panel.x, [x for x, _ in dots], beside), limits_along(panel.y, [y for _, y in dots], 0.08)

@@ -4,7 +4,6 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from types import MappingProxyType
 
 import pandas as pd
 
@@ -23,7 +22,6 @@ from regatta.report.charts import Chart, LegendEntry, Marks
 from regatta.report.lines import MAX_SERIES, Panel, PlotAxis, Point, Series
 from regatta.report.row_strips import chart_of, has_bands
 from regatta.report.rows import table_rows
-from regatta.report.series import Prediction
 from regatta.report.ticks import size_ticks
 from regatta.store.csv_files import cell_columns, quoted
 
@@ -285,11 +283,8 @@ def make_series(
     over: str,
     column: Column,
     values: Launches,
-    predictions: Mapping[str, Prediction] = MappingProxyType({}),
 ) -> tuple[Series, ...]:
     """Return a series for each `label` of a column over another one. Rows with `is_context` are context.
-
-    predictions: by label.
 
     Where several shapes have the same place, the line goes through the one with the fewest nodes; the others are
     hollow.
@@ -312,7 +307,7 @@ def make_series(
                 points.append(Point(place, launches, value, is_on_line, row.cell, ends, of_cell))
         if points:
             hue = int(hues[name])
-            series.append(Series(name, tuple(points), hue, name in context, predictions.get(name)))
+            series.append(Series(name, tuple(points), hue, name in context))
     return tuple(series)
 
 
@@ -359,14 +354,13 @@ def figure_of_cells(
     axes: tuple[PlotAxis, PlotAxis],
     columns: Iterable[Column],
     source: str,
-    predictions: Mapping[str, Prediction] = MappingProxyType({}),
     **of_panel: object,
 ) -> Figure:
     """Return a figure of a column of cells over another one, with a table of these columns. rows: as in `make_series`.
 
     source: the table of the rows.
     """
-    chart = chart_of(Panel(*axes, make_series(rows, over, column, values, predictions), **of_panel))
+    chart = chart_of(Panel(*axes, make_series(rows, over, column, values), **of_panel))
     table = Table.of_columns(title, columns, rows, rows["device"].iloc[0])
     return Figure(figure_id, title, chart, table, source, column.block_key)
 

@@ -1,21 +1,6 @@
-"""Series of a panel: points of cells, and what a model predicts beyond them."""
+"""Series of a panel: points of cells."""
 
 from dataclasses import dataclass
-
-
-@dataclass(frozen=True)
-class Prediction:
-    """The value of a series at a place that was not measured. place: its name. models: those that the ends cover.
-
-    text: what a pointer on it shows.
-    """
-
-    x: float
-    value: float
-    ends: tuple[float, float]
-    place: str
-    models: str
-    text: str
 
 
 @dataclass(frozen=True)
@@ -39,15 +24,13 @@ class Point:
 class Series:
     """One line. hue: index of its color.
 
-    is_context: drawn in gray behind the others, with one entry for all of them in the legend. prediction: beyond the
-    points.
+    is_context: drawn in gray behind the others, with one entry for all of them in the legend.
     """
 
     label: str
     points: tuple[Point, ...]
     hue: int = 0
     is_context: bool = False
-    prediction: Prediction | None = None
 
     @property
     def cells(self) -> tuple[str, ...]:

@@ -24,7 +24,6 @@ PLACEHOLDERS = {
 # Gids of drawings: an attribute or element, and its value.
 CELL = "data-cell:"  # the cell that it stands for
 LINE = "data-line:"  # the cells of the marks that it connects
-TOLD = "; "  # between the cells of a mark and what a pointer on it shows; no cell has it in its id
 GROUP = "group:"  # of successive elements: its classes, and after a colon what a pointer on it shows, if anything
 MARKS = "marks:"  # the cell of each mark of a plot, empty for a mark without one
 NEAR = 1  # marks of a cell within this distance look like one: their size is 4.5
@@ -36,11 +35,6 @@ STYLE = re.compile(r'(?<= style=")[^"]*')
 LONG_NUMBER = re.compile(r"-?\d+\.\d{2,}")
 # Ids of groups, alike in every figure; those of definitions are hashes.
 NUMBERED_ID = re.compile(r".*_\d+|\w+:.*")
-
-
-def labelled(gid: str, text: str) -> str:
-    """Return the gid of a line or mark with its accessible name."""
-    return f"{gid}{TOLD}{text}"
 
 
 def svg_of(figure: "Figure", label: str) -> str:
@@ -86,9 +80,6 @@ def _text_of(element: ElementTree.Element, shapes: dict[str, str], cells: Sequen
     tag, gid = element.tag, element.get("id", "")
     if tag == "path" and (gid or not element.get("d") or element.get("style") == "fill: none"):
         return ""
-    if text := gid.startswith(LINE) and gid.partition(TOLD)[2]:
-        for path in element.iter("path"):  # what a pointer hits
-            path.attrib |= {"role": "img", "aria-label": text}
     if gid.startswith(MARKS):
         cells = gid.removeprefix(MARKS).split(" ")
     marks = element.findall("use")
@@ -131,7 +122,7 @@ def _attributes(element: ElementTree.Element) -> str:
     gid = found.pop("id", "")
     if gid.startswith((CELL, LINE)):
         name, _, value = gid.partition(":")
-        found[name] = value.partition(TOLD)[0]
+        found[name] = value
     elif not NUMBERED_ID.fullmatch(gid):
         found["id"] = gid
     if element.tag == "text":

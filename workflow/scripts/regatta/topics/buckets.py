@@ -1,26 +1,21 @@
-"""Best bucket size, measured and predicted: tables/buckets.csv. Definitions and derivation: docs/metrics.md."""
+"""Best bucket size: tables/buckets.csv. Definitions: docs/metrics.md."""
 
-import math
 from collections import Counter
 from collections.abc import Iterable
 from types import SimpleNamespace
 
-import numpy as np
 import pandas as pd
 
 from regatta.core.benchmarks import axes_of
 from regatta.core.text import (
     any_of,
     interval_heading,
-    is_unknown,
     natural,
-    percent,
     plural,
     ranks_word,
     shape,
-    with_ends,
 )
-from regatta.kit.columns import OF_CURVE, REAL, TEXT, WHOLE, Column, Columns, in_file
+from regatta.kit.columns import OF_CURVE, TEXT, WHOLE, Column, Columns
 from regatta.kit.kinds import RESULT, SUMMARY, Kind
 from regatta.report.findings import Finding, of_cells, percent_number
 from regatta.report.matrix import Group, Matrix, MatrixRow, Square, shapes_in_order
@@ -28,10 +23,8 @@ from regatta.report.page import count_failed
 from regatta.report.panels import Section
 from regatta.store.collect import cell_row
 from regatta.store.csv_files import CELL, SHAPE_COLUMNS, make_table
-from regatta.topics.bandwidth import BYTES_PER_GB
 from regatta.topics.base import ReportData, TableSpec, Topic, grouped, headline_rows, plain_rows
 from regatta.topics.bucket_overview import bucket_overview
-from regatta.topics.fits.collectives import LIBRARY
 from regatta.topics.fits.scaling import CURVE, SHAPE
 from regatta.topics.scaling.scaling_tables import STEP
 from regatta.topics.settings import (
@@ -47,16 +40,12 @@ from regatta.topics.settings import (
 )
 from regatta.topics.status_matrix import square_without_value, statuses_by_cell
 
-MIB = 2**20  # bucket_cap_mb is in MiB, in torch's DDP and here
-MIN_BUCKETS = 3  # minimum for fitting a line
-MAX_RESIDUAL = 0.25
 WORST_TINT = 0.5  # slowdown with the full color
 MOST_MATRICES, MOST_BESIDE = 4, 2  # tables that are shown; of more, the most different beside an overview
 SHOWN = ("interval", "num_launches", "num_planned")
 
 STRATEGY = tuple(name for name, axis in axes_of("train_step").items() if axis.is_series)
 WORKLOAD = tuple(name for name in CURVE if name not in (*STRATEGY, *SHAPE_COLUMNS))
-PREDICTED = ("predicted_bucket_mib", "predicted_low_mib", "predicted_high_mib")
 CELLS = (*GROUP, "cell", "bucket_cap_mb", *STEP.names)
 BEST = "fastest bucket size, and its `step_s`. Empty with fewer than two measured sizes"
 OTHERS = "the others that may be the best, or `none`. Empty if undecided"
@@ -66,50 +55,18 @@ BUCKETS = Columns(
     Column("best_bucket_cap_mb", "fastest bucket", group=OF_CURVE, help=BEST),
     Column("best_step_s", help=BEST),
     Column("indistinguishable_mb", "within noise of it", TEXT, group=OF_CURVE, help=OTHERS),
-    Column("gradient_bytes", type=WHOLE, help="s: size of all gradients"),
-    *in_file(
-        REAL,
-        "w: bandwidth of all-reduce; o: overhead of a call. Empty if neither source exists",
-        "bandwidth_w_gb_per_s",
-        "call_o_s",
-    ),
-    Column("source", type=TEXT, help="`all_reduce` or `bucketed`: see below"),
-    Column(
-        PREDICTED[0], "predicted bucket (MiB)", group=OF_CURVE, help="√(s w o) / 2²⁰, limited to s: a single bucket"
-    ),
-    *in_file(REAL, "prediction with the low ends of both w and o, and with the high ends", *PREDICTED[1:]),
-    Column("predicted_to_best_ratio", "predicted / measured", group=OF_CURVE, help="predicted over measured best"),
-    Column("reason", "no prediction", TEXT, group=OF_CURVE, help="why there is no prediction: see below"),
 )
 
 
-def best_bucket_bytes(gradient_bytes: float, bytes_per_s: float, call_s: float) -> float:
-    """Return b = sqrt(s w o), which minimizes (s/b) o + b/w; at most s, one bucket for all."""
-    return min(math.sqrt(gradient_bytes * bytes_per_s * call_s), gradient_bytes)
-
-
-def buckets_table(
-    scaling: pd.DataFrame, strategies: pd.DataFrame, models: pd.DataFrame, settings: pd.DataFrame
-) -> pd.DataFrame:
+def buckets_table(scaling: pd.DataFrame, settings: pd.DataFrame) -> pd.DataFrame:
     """Return one row for each workload, strategy with buckets, shape and stack of several ranks.
 
-    models: as `communication_models_table` makes it. settings: as `settings_table` does.
+    settings: as `settings_table` makes it.
     """
     by_cell = settings_of(settings, "bucket_cap_mb")
-    gradients = dict(zip(strategies["cell"], strategies["gradient_bytes"].astype(object), strict=True))
-    place = (*WORKLOAD, *SHAPE_COLUMNS)
-    bucketed = strategies[strategies["strategy"] == "bucketed"]
-    lines = grouped(plain_rows(bucketed, (*place, "num_calls", "communication_s")), place)
-    is_used = (models["operation"] == "all_reduce") & (models["algorithm"] == LIBRARY) & (models["dtype"] == "fp32")
-    all_reduces = grouped(plain_rows(models[is_used], tuple(models)), SHAPE_COLUMNS)
     is_synchronized = scaling["bucket_cap_mb"].notna() & (scaling["world_size"] > 1)
-    rows = []
-    for key, cells in grouped(plain_rows(scaling[is_synchronized], CELLS), GROUP).items():
-        row = dict(zip(GROUP, key, strict=True)) | _best(cells, by_cell)
-        num_bytes = max((n for cell in cells if not is_unknown(n := gradients[cell["cell"]])), default=None) or None
-        models_here = all_reduces.get(tuple(row[name] for name in SHAPE_COLUMNS), [])
-        cost = _cost(row, num_bytes, models_here, lines.get(tuple(row[name] for name in place), []))
-        rows.append(row | {"gradient_bytes": num_bytes} | cost)
+    groups = grouped(plain_rows(scaling[is_synchronized], CELLS), GROUP)
+    rows = [dict(zip(GROUP, key, strict=True)) | _best(cells, by_cell) for key, cells in groups.items()]
     return make_table(rows, BUCKETS)
 
 
@@ -125,59 +82,6 @@ def _best(cells: list[dict], settings: dict[str, Setting]) -> dict:
         return row
     near = {cell["bucket_cap_mb"] for cell in others if settings[cell["cell"]].may_be_best}
     return row | {"indistinguishable_mb": ", ".join(f"{bucket:g}" for bucket in sorted(near)) or "none"}
-
-
-def _cost(row: dict, num_bytes: int | None, all_reduces: list[dict], bucketed: list[dict]) -> dict:
-    """Return the cost of gradient synchronization and the best bucket, or why they are unknown.
-
-    From all-reduces measured at the same place, else from strategy bucketed. Gradients are fp32 with any data type of
-    the forward pass (autocast).
-    """
-    if num_bytes is None:
-        return {"reason": "gradient size unknown"}
-    if row["compression"] not in (None, "none"):
-        return {"reason": f"gradients are compressed to {row['compression']}, so messages are smaller than buckets"}
-    source, found = "all_reduce", _from_all_reduces(all_reduces)
-    if isinstance(found, str):
-        reason, source, found = found, "bucketed", _from_buckets(num_bytes, bucketed)
-        if isinstance(found, str):
-            return {"reason": f"{reason}; {found}"}
-    mib = [None if None in pair else best_bucket_bytes(num_bytes, *pair) / MIB for pair in found]
-    ratio = row["best_bucket_cap_mb"] and mib[0] / row["best_bucket_cap_mb"]
-    values = {"source": source, "bandwidth_w_gb_per_s": found[0][0] / BYTES_PER_GB, "call_o_s": found[0][1]}
-    return values | dict(zip(PREDICTED, mib, strict=True)) | {"predicted_to_best_ratio": ratio}
-
-
-Costs = list[tuple[float | None, float | None]]  # bytes/s and seconds per call, each with the ends of its interval
-
-
-def _from_all_reduces(models: list[dict]) -> Costs | str:
-    """Return a as the cost of a call and B as the bandwidth. models: those of one place, so at most one."""
-    if not models:
-        return "no fp32 all_reduce was measured on this shape and stack"
-    [model] = models
-    if model["refusal"] is not None:
-        return f"no all_reduce model ({model['refusal']})"
-    if model["latency_a_s"] is None or model["bandwidth_b_gb_per_s"] is None:
-        return f"the all_reduce model is incomplete ({model['left_out']})"
-    names = zip(with_ends("bandwidth_b", "gb_per_s"), with_ends("latency_a", "s"), strict=True)
-    return [(model[bandwidth] * BYTES_PER_GB, model[call]) for bandwidth, call in names]
-
-
-def _from_buckets(num_bytes: int, bucketed: list[dict]) -> Costs | str:
-    """Return the slope and, as s/w, the intercept of the line `communication_s` = o x calls + s/w over bucket sizes."""
-    pairs = [(row["num_calls"], row["communication_s"]) for row in bucketed]
-    calls, seconds = np.array([pair for pair in pairs if None not in pair], float).reshape(-1, 2).T
-    num, failed = len(set(calls)), "a linear fit to the synchronization times of strategy bucketed"
-    if num < MIN_BUCKETS:
-        return f"strategy bucketed was measured with {plural(num, 'bucket size')}; a fit needs {MIN_BUCKETS}"
-    slope, intercept = np.polyfit(calls, seconds, 1).tolist()
-    if slope <= 0 or intercept <= 0:
-        return f"{failed} has a slope or intercept of 0 or less"
-    away = float(abs((intercept + slope * calls) / seconds - 1).max())
-    if away > MAX_RESIDUAL:
-        return f"{failed} is off by up to {percent(away)} %"
-    return [(num_bytes / intercept, slope), (None, None), (None, None)]
 
 
 # The section: a small matrix for each workload and stack.
@@ -280,9 +184,7 @@ KINDS = (
         term="Best bucket",
         help="The size with the lowest pipelined step time, or one within noise of it: multiple comparisons with the"
         f" best, 95 %. Equal: the interval of each cost ends at or below {100 * EQUAL_RATIO:g} %. Undecided: one"
-        " launch. Predicted (in the details of a cell): √(s w o), for s bytes of gradients, bandwidth w and overhead o"
-        " per all-reduce: the overhead of all calls then equals the transfer time of the last bucket, which cannot"
-        " overlap with computation.",
+        " launch.",
     ),
     Kind(
         *("bucket_cost", RESULT),
@@ -381,7 +283,7 @@ def _summary(groups: list[list[dict]], settings: dict[str, Setting]) -> Finding:
 
 
 TABLES = {
-    "buckets": TableSpec.of(BUCKETS, buckets_table, "scaling", "strategies", "communication_models", "settings"),
+    "buckets": TableSpec.of(BUCKETS, buckets_table, "scaling", "settings"),
     "settings": TableSpec.of(SETTINGS, settings_table, "scaling", "collectives", "measurements"),
 }
 TOPIC = Topic("buckets", "Bucket size", TABLES, section, findings, kinds=KINDS)

@@ -165,12 +165,12 @@ def _intervals(curve: Curve, form: tuple[int, ...], fit: LogFit) -> tuple[np.nda
     Resampled: launches that measured all sizes, or the launches if they are few.
     """
     terms, others = curve.terms[:, form], curve.launches
-    if interval_kind([len(others)]) == "interval":
+    if interval_kind(len(others)) == "interval":
         draws = np.random.default_rng(BOOTSTRAP_SEED).integers(len(others), size=(NUM_RESAMPLES, len(others)))
         others = np.exp(np.mean(np.log(others)[draws], axis=1))
     found = refit(fit, terms, curve.seconds, others) if len(others) > 1 else fit.parameters[None]
-    reach = half_widths(fit, terms, curve.seconds, np.eye(len(form)))
-    return interval(fit.parameters, reach, found, [len(curve.launches)])
+    reach = half_widths(fit, terms, curve.seconds)
+    return interval(fit.parameters, reach, found, len(curve.launches))
 
 
 def _misses(curve: Curve, fit: LogFit) -> str | None:

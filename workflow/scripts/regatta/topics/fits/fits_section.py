@@ -1,6 +1,6 @@
-"""The topic of fitted models: scaling laws, and the cost of a collective by message size. docs/metrics.md.
+"""The topic of fitted models: Amdahl's law, and the cost of a collective by message size. docs/metrics.md.
 
-The page has the parameters of accepted models; the cell drawer states why a curve has no model or no prediction.
+The page has the parameters of accepted models; the cell drawer states why a curve has no model.
 """
 
 from collections import Counter
@@ -11,7 +11,7 @@ from types import MappingProxyType
 import pandas as pd
 
 from regatta.core.names import PLACE, SEPARATOR, CellName, cell_names
-from regatta.core.text import duration, is_unknown, ranks_word, size
+from regatta.core.text import duration, ranks_word, size
 from regatta.kit.columns import TEXT, Column
 from regatta.kit.kinds import RESULT, Kind, Value
 from regatta.report.findings import Finding, of_rows
@@ -26,13 +26,9 @@ NO_CELLS: Mapping[int, tuple[str, ...]] = MappingProxyType({})
 CURVES = {"communication_models": ("collectives", collectives.MODEL), "scaling_models": ("scaling", scaling.CURVE)}
 MODELS = {"communication_models": "Latency\N{EN DASH}bandwidth models", "scaling_models": "Scaling models"}
 SHOWN = {  # benchmark, columns and order of each table
-    "scaling_models": (
-        *("train_step", scaling.SCALING_MODELS.of_table("laws")),
-        ["max_world_size", "extrapolated_samples_per_s"],
-    ),
+    "scaling_models": ("train_step", scaling.SCALING_MODELS.of_table("laws"), ["max_world_size"]),
     "communication_models": ("collective", collectives.COMMUNICATION_MODELS.of_table("models"), ["world_size"]),
 }
-SCALING_LAWS = {"usl": "the Universal Scalability Law", "amdahl": "Amdahl's law"}
 
 
 @once_per_report
@@ -54,7 +50,7 @@ def model_table(table: str, models: pd.DataFrame, cells: Mapping[int, tuple[str,
     if rows.empty:
         return None
     title = MODELS[table] + (f" (first {MOST_ROWS} of {len(rows):,})" if len(rows) > MOST_ROWS else "")
-    named = named_rows(rows.head(MOST_ROWS), models, benchmark).assign(prediction_interval="interval")
+    named = named_rows(rows.head(MOST_ROWS), models, benchmark)
     shown = Table.of_columns(title, (NAME, *columns), named, rows["device"].iloc[0], (table,))
     return replace(shown, cells=tuple(cells.get(row, ()) for row in named.index))
 
@@ -67,16 +63,14 @@ def named_rows(chosen: pd.DataFrame, models: pd.DataFrame, benchmark: str) -> pd
 
 def section(data: ReportData) -> Section:
     shown = tuple(filter(None, (model_table(name, data.tables[name], cells_of_curves(data)[name]) for name in SHOWN)))
-    lead = "If a curve has no model or no prediction, the details of its cells state why." if shown else ""
+    lead = "If a curve has no model, the details of its cells state why." if shown else ""
     return Section("models", "Fitted models", "No measurement is suitable for a model.", lead, tables=shown)
 
 
-REASONS = {  # why there is no model or prediction, by a part of the text in the column `refusal`
+REASONS = {  # why there is no model, by a part of the text in the column `refusal`
     " needs ": "too few sizes",
-    "reaches": "interval too wide",
     "super-linear": "super-linear",
     "not identifiable": "parameters not identifiable",
-    "systematic": "systematic residuals",
     "deviate": "deviation beyond noise",
     "": "implausible parameters",
 }
@@ -91,24 +85,23 @@ KINDS = (
     ),
     Kind(
         *("scaling_law", RESULT),
-        lead=(
-            "{name}: {law_name} fits within {residual_ratio:number} (contention σ {sigma_ratio:number}, coherency κ"
-            " {kappa_ratio:number}).",
-            "{name}: {law_name} fits within {residual_ratio:number} (contention σ {sigma_ratio:number}).",
+        lead="{name}: serial share {sigma_ratio:number} ({sigma_ratio:ends}); Amdahl's law fits within"
+        " {residual_ratio:number}.",
+        parts=(
+            "Predicted for {num_ranks} {ranks}, not measured: efficiency {efficiency_ratio:number}"
+            " ({efficiency_ratio:ends}).",
         ),
-        parts=("Predicted for {num_ranks} {ranks}, not measured: {samples_per_s}.",),
-        term="Scaling models",
-        help="X(n) = X₁ n / (1 + σ (n − 1) + κ n (n − 1)), fitted to weak-scaling throughput. κ = 0: Amdahl's law; else"
-        " the Universal Scalability Law. Selected: the accepted model with the lower AICc. Rejected for lack of fit"
-        f" (F test, p < {scaling.LACK_P:g}), unless every size is within {100 * scaling.LEAST_MISFIT:g} %. Predictions"
-        f" reach twice the largest n, and their interval at most {100 * scaling.MAX_PREDICTION_ERROR:g} %.",
+        term="Amdahl's law",
+        help="X(n) = X₁ n / (1 + σ (n − 1)), fitted to weak-scaling throughput. The serial share σ is the part of the"
+        " time per sample on one rank that more ranks do not shorten. Rejected if residuals exceed the noise of the"
+        " cells. Predicted: efficiency on twice the largest n, if the law still holds there.",
     ),
     Kind("rejected_fits", RESULT, "{what}: {num} of {num_curves} curves have no model.", ("Reasons: {listed}.",)),
 )
 
 
 def reason_of(refusal: str) -> str:
-    """Return in a few words why a curve has no model or no prediction."""
+    """Return in a few words why a curve has no model."""
     return next(REASONS[part] for part in REASONS if part in refusal)
 
 
@@ -170,20 +163,15 @@ def _crossover(data: ReportData, rows: pd.DataFrame, name: CellName, fields: tup
 
 
 def _scaling_law(data: ReportData) -> list[Finding]:
-    """Return the accepted scaling law of the first curve with most ranks, preferably with a prediction."""
+    """Return Amdahl's law of the first curve with most ranks."""
     models = data.tables["scaling_models"]
-    fitted = models[models["scaling_model"].notna() & (models["num_launches"] > 1)]
-    order = ["max_world_size", "extrapolated_world_size"]
-    first = fitted.sort_values(order, ascending=False, kind="stable").head(1)
-    found = []
-    for row in named_rows(first, models, "train_step").assign(prediction_interval=first["interval"]).itertuples():
-        columns = {"sigma_ratio": scaling.SIGMA, "kappa_ratio": scaling.KAPPA, "residual_ratio": scaling.RESIDUAL}
-        columns |= {"samples_per_s": scaling.PREDICTED}
-        numbers = {name: getattr(row, column.name) for name, column in columns.items()}
-        values = {name: Value.of(row, columns[name]) for name, number in numbers.items() if not is_unknown(number)}
-        num_ranks = row.extrapolated_world_size
-        values |= {"law": row.scaling_model, "num_ranks": None if is_unknown(num_ranks) else int(num_ranks)}
-        words = {"name": row.name, "law_name": SCALING_LAWS[row.scaling_model], "ranks": ranks_word(data.device)}
+    fitted = models[models["max_residual_ratio"].notna()]
+    first, found = fitted.sort_values("max_world_size", ascending=False, kind="stable").head(1), []
+    columns = {"sigma_ratio": scaling.SIGMA, "residual_ratio": scaling.RESIDUAL, "efficiency_ratio": scaling.PREDICTED}
+    for row in named_rows(first, models, "train_step").itertuples():
+        values = {name: Value.of(row, column) for name, column in columns.items()}
+        values |= {"num_ranks": int(row.extrapolated_world_size)}
+        words = {"name": row.name, "ranks": ranks_word(data.device)}
         found.append(_finding(data, "scaling_law", values, "scaling_models", first, words))
     return found
 
@@ -194,7 +182,7 @@ def _range(low: str, high: str) -> str:
     return low if low == high else f"{number if unit == other else low}\N{EN DASH}{high}"
 
 
-MODELS_OF_SCALING = TableSpec.of(scaling.SCALING_MODELS, scaling.scaling_models_table, "scaling", "measurements")
+MODELS_OF_SCALING = TableSpec.of(scaling.SCALING_MODELS, scaling.scaling_models_table, "scaling")
 MODELS_OF_CALLS = TableSpec.of(
     collectives.COMMUNICATION_MODELS, collectives.communication_models_table, "collectives", "measurements"
 )

@@ -1,7 +1,7 @@
-"""Fit a time as a sum of non-negative terms: what latency-bandwidth and scaling models have in common.
+"""Fit a time as a sum of non-negative terms: the latency-bandwidth model, a + c sqrt(S) + S/B.
 
-Both are linear in their parameters: a + c sqrt(S) + S/B, and T(1) (1 + sigma (n-1) + kappa n (n-1)). Residuals are
-logarithms of model over value, so that a microsecond counts as much as a second; the loss is robust against outliers.
+Residuals are logarithms of model over value, so that a microsecond counts as much as a second; the loss is robust
+against outliers.
 Arrays: terms (points, parameters), values (points,).
 """
 
@@ -40,17 +40,6 @@ class LogFit:
         return float(np.exp(np.abs(self.log_residuals).max()) - 1)
 
 
-@dataclass(frozen=True)
-class LackOfFit:
-    """The F test of lack of fit: whether a fit's residuals exceed the variation between launches.
-
-    scatter: pooled standard deviation of the logarithms of a point's launches, at least RESOLUTION.
-    """
-
-    p_value: float
-    scatter: float
-
-
 def fit_sum(terms: np.ndarray, values: np.ndarray) -> LogFit:
     """Fit by least squares of log residuals with loss soft_l1 (scipy.optimize.least_squares). Values are above 0."""
     import scipy.optimize  # 0.25 s to import, only if there is something to fit
@@ -87,38 +76,32 @@ def refit(fit: LogFit, terms: np.ndarray, values: np.ndarray, others: np.ndarray
     return _non_negative(rows, root * (others / values - fit.log_residuals))
 
 
-def half_widths(
-    fit: LogFit, terms: np.ndarray, values: np.ndarray, gradients: np.ndarray, least: float = 0
-) -> np.ndarray:
-    """Return half of the 95 % interval (Student's t) of quantities of the fit from its residuals, to first order.
+def half_widths(fit: LogFit, terms: np.ndarray, values: np.ndarray) -> np.ndarray:
+    """Return half of the 95 % interval (Student's t) of each parameter from the residuals, to first order.
 
-    gradients: (quantities, parameters). least: lower limit of the residuals' standard deviation, because few residuals
-    can be small by chance. Infinite where the points do not determine the fit.
+    Infinite where the points do not determine the fit.
     """
-    from scipy.special import ndtri, stdtrit  # 100 times as fast as scipy.stats.t.ppf
+    from scipy.special import stdtrit  # 100 times as fast as scipy.stats.t.ppf
 
     rows = np.sqrt(fit.weights)[:, None] * terms / (values * np.exp(fit.log_residuals))[:, None]
     scales = np.linalg.norm(rows, axis=0)
     free = len(values) - terms.shape[1]
     if free < 1 or np.linalg.matrix_rank(rows / scales) < terms.shape[1]:
-        return np.full(len(gradients), np.inf)
+        return np.full(terms.shape[1], np.inf)
     variance = (fit.weights * fit.log_residuals**2).sum() / free
     inverse = np.linalg.inv((rows / scales).T @ (rows / scales))
-    scaled = gradients / scales
-    leverages = np.sqrt(np.einsum("qi,ij,qj->q", scaled, inverse, scaled))
-    ends = np.maximum(stdtrit(free, (1 + CONFIDENCE) / 2) * np.sqrt(variance), ndtri((1 + CONFIDENCE) / 2) * least)
-    return ends * leverages
+    return stdtrit(free, (1 + CONFIDENCE) / 2) * np.sqrt(variance * np.diag(inverse)) / scales
 
 
-def interval_kind(num_launches: list[int]) -> str:
-    """Return what launches allow: none, single, a range, or with six or more launches of each point an interval."""
-    if max(num_launches) < 2:
-        return ("none", "single")[max(num_launches)]
-    return "interval" if min(num_launches) >= MIN_LAUNCHES_BOOTSTRAP else "range"
+def interval_kind(num_launches: int) -> str:
+    """Return what launches allow: none, single, a range, or with six or more an interval."""
+    if num_launches < 2:
+        return ("none", "single")[num_launches]
+    return "interval" if num_launches >= MIN_LAUNCHES_BOOTSTRAP else "range"
 
 
 def interval(
-    values: np.ndarray, reach: np.ndarray, resampled: np.ndarray, num_launches: list[int]
+    values: np.ndarray, reach: np.ndarray, resampled: np.ndarray, num_launches: int
 ) -> tuple[np.ndarray, np.ndarray, str]:
     """Return the ends of the wider interval, over launches or from the residuals, and which it is.
 
@@ -139,30 +122,6 @@ def wider(
     low, high = np.maximum(np.minimum(launches[0], residuals[0]), 0), np.maximum(launches[1], residuals[1])
     is_inside = (launches[0] - low <= RESOLUTION * high) & (high - launches[1] <= RESOLUTION * high)
     return low, high, kind if kind in ("range", "interval") and is_inside.all() else "residuals"
-
-
-def lack_of_fit(terms: np.ndarray, launches: list[np.ndarray]) -> LackOfFit | None:
-    """Return the F test of lack of fit against pure error, in logarithms.
-
-    None if no point has two launches, or as many parameters are above 0 as there are points. launches: of each
-    point, its values. A parameter that the fit holds at 0 leaves its degree of freedom to the residuals. Source:
-    Draper and Smith, Applied Regression Analysis (1998), chapter 2, doi:10.1002/9781118625590.
-    """
-    from scipy.special import fdtrc  # scipy.stats.f.sf, in a hundredth of its time
-
-    nums = np.array([len(values) for values in launches])
-    spare = int(nums.sum()) - len(nums)
-    if spare < 1:
-        return None
-    means = np.array([np.log(values).mean() for values in launches])
-    fit = fit_sum(np.repeat(terms, nums, axis=0), np.concatenate(launches))
-    free = len(nums) - int((fit.parameters > 0).sum())
-    if free < 1:
-        return None
-    between = (nums * (means - np.log(terms @ fit.parameters)) ** 2).sum() / free
-    within = sum(((np.log(values) - mean) ** 2).sum() for values, mean in zip(launches, means, strict=True)) / spare
-    within = max(float(within), RESOLUTION**2)
-    return LackOfFit(float(fdtrc(free, spare, between / within)), within**0.5)
 
 
 def _aicc(deviance: float, num_points: int, num_terms: int) -> float:

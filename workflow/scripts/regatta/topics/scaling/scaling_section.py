@@ -1,9 +1,8 @@
 """The topic of scaling: throughput and efficiency of training steps, and where the loss goes. docs/metrics.md."""
 
 import math
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Collection, Sequence
-from dataclasses import replace
 
 import pandas as pd
 
@@ -27,12 +26,6 @@ from regatta.topics.scaling.scaling_findings import (
     loss_bars,
     threads_text,
 )
-from regatta.topics.scaling.scaling_predictions import (
-    PredictedLine,
-    models_by_curve,
-    predicted_lines,
-    predictions_text,
-)
 from regatta.topics.scaling.scaling_tables import (
     EFFICIENCIES,
     EFFICIENCY,
@@ -52,15 +45,13 @@ MOST_ROWS = 40  # rows shown in the table of baselines; the CSV has all
 def section(data: ReportData) -> Section | None:
     scaling = data.tables["scaling"]
     placed = data.named(scaling, "train_step")
-    models = models_by_curve(data.tables["scaling_models"])
-    efficiency, throughput, predicted = scaling_figures(placed, steps_by_cell(data.measurements), data.device, models)
+    efficiency, throughput = scaling_figures(placed, steps_by_cell(data.measurements), data.device)
     tables = baseline_tables(data.tables["efficiencies"], placed, data.device)
     if not throughput and not tables:
         return None
     common = panels.common_words(scaling) if len(scaling) else ""
     lead = f"All workloads: {common}. Batch size is per {rank_word(data.device)}." if common else ""
     drawn = panels.how_to_read(scaling, "step_s", figures=(*efficiency, *throughput)) if throughput else ""
-    drawn = f"{drawn} {predicted}".strip()
     if is_large(data.campaign):  # charts of so many workloads are alike
         efficiency, throughput = (), ()
         drawn = "Efficiency of each workload and shape: heatmap above. Throughput: all cells, below."
@@ -156,60 +147,38 @@ MOST_LINES = {False: 6, True: 12}  # of the headline, whose labels stand at thei
 OTHER_BUCKETS = "other bucket sizes"
 
 
-def scaling_figures(
-    scaling: pd.DataFrame, steps: Steps, device: str, models: dict[tuple, dict]
-) -> tuple[tuple[Figure, ...], tuple[Figure, ...], str]:
-    """Return the figures of efficiency and those of throughput, of each workload, and the sentence on predictions.
-
-    scaling: rows with names. models: of `models_by_curve`.
-    """
+def scaling_figures(scaling: pd.DataFrame, steps: Steps, device: str) -> tuple[tuple[Figure, ...], tuple[Figure, ...]]:
+    """Return the figures of efficiency and those of throughput, of each workload. scaling: rows with names."""
     split = panels.panels(scaling, context="bucket_cap_mb")
     shown = [(title, with_context(rows)) for title, rows in split if rows["step_s"].notna().any()]
     if not shown:
-        return (), (), ""
+        return (), ()
     if len(shown) > MOST_FIGURES:
         shown.sort(key=lambda panel: _lowest_efficiency(panel[1]))
     rates = PlotAxis(THROUGHPUT.heading(device), is_log=True, show=thousands)
-    lines, reasons = zip(*(predicted_lines(rows, models) for _, rows in shown), strict=True)
-    ends = [line.prediction(EFFICIENCY, device).ends[0] for of_panel in lines for line in of_panel]
-    ratios = efficiency_axis(pd.concat([rows for _, rows in shown]), device, ends)
+    ratios = efficiency_axis(pd.concat([rows for _, rows in shown]), device)
     efficiencies, throughputs = [], []
-    for number, ((title, rows), predicted) in enumerate(zip(shown, lines, strict=True), start=1):
+    for number, (title, rows) in enumerate(shown, start=1):
         others = rows[(rows["cell"] != rows["baseline"]).fillna(True)]
         sizes = sorted({1, *rows.loc[rows["step_s"].notna(), "world_size"]})
         of_rank = (others[PER_RANK.name] / others[EFFICIENCY.name]).max()
         ideal = () if is_unknown(of_rank) else (("ideal", tuple((n, float(of_rank) * n) for n in sizes)),)
-        throughputs.append(_figure(number, title, rows, steps, THROUGHPUT, rates, ideal, predicted))
+        throughputs.append(_figure(number, title, rows, steps, THROUGHPUT, rates, ideal))
         if ideal:
-            efficiencies.append(_figure(number, title, others, steps, EFFICIENCY, ratios, full_line(others), predicted))
-    largest = max(rows.loc[rows["step_s"].notna(), "world_size"].max() for _, rows in shown)
-    text = predictions_text(sum(map(len, lines)), sum(reasons, Counter()), int(largest), device)
-    return tuple(efficiencies), tuple(throughputs), text
+            efficiencies.append(_figure(number, title, others, steps, EFFICIENCY, ratios, full_line(others)))
+    return tuple(efficiencies), tuple(throughputs)
 
 
 def _figure(
-    number: int,
-    title: str,
-    rows: pd.DataFrame,
-    steps: Steps,
-    column: Column,
-    axis: PlotAxis,
-    guides: tuple,
-    lines: list[PredictedLine],
+    number: int, title: str, rows: pd.DataFrame, steps: Steps, column: Column, axis: PlotAxis, guides: tuple
 ) -> Figure:
     """Return the figure of a rate over the ranks. A launch has the column's value for its time per step."""
-    device = rows["device"].iloc[0]
-    found = {line.label: line.prediction(column, device) for line in lines}
-    known = {label: of for label, of in found.items() if not math.isnan(of.value)}
-    beyond = tuple((place, f"{place:g}") for place in sorted({of.x for of in known.values()}))
-    ranks = panels.ranks_axis(rows[rows["step_s"].notna()])
     return panels.figure_of_cells(
         *(f"{column.label}-{number}", f"{column.label.capitalize()}: {title}", rows, "world_size", column),
         panels.rates(column, steps, STEP.name),
-        (replace(ranks, ticks=(*ranks.ticks, *beyond)), axis),
+        (panels.ranks_axis(rows[rows["step_s"].notna()]), axis),
         (CELL_NAME, LAUNCHES, *SCALING.of_table(column.label)),
         "scaling",
-        known,
         guides=guides,
         context=OTHER_BUCKETS,
     )
@@ -261,13 +230,9 @@ def headline(data: ReportData, rows: pd.DataFrame) -> Figure | None:
     )
 
 
-def efficiency_axis(rows: pd.DataFrame, device: str, predicted: Sequence[float] = ()) -> PlotAxis:
-    """Return the axis of efficiencies; it begins above 0 if their intervals are above LEAST_ZOOMED.
-
-    predicted: lower ends of predictions, in percent.
-    """
+def efficiency_axis(rows: pd.DataFrame, device: str) -> PlotAxis:
+    """Return the axis of efficiencies; it begins above 0 if their intervals are above LEAST_ZOOMED."""
     lowest = rows[["efficiency_ratio", "efficiency_low_ratio"]].min(axis=None)
-    lowest = min([lowest, *(end / 100 for end in predicted if end < 100 * lowest)])
     low = math.floor(10 * lowest - 0.5) * 10 if not is_unknown(lowest) and lowest > LEAST_ZOOMED else 0
     return PlotAxis(EFFICIENCY.heading(device), low=low, value=lambda percent: percent_number(percent / 100))
 
