@@ -37,7 +37,6 @@ def campaigns() -> dict:
     sys.path[:0] = [str(TESTS / folder) for folder in ("unit", "../benchmarks", "../workflow/scripts")]
     import five_thousand_cells as large
     from synthetic import write_results
-    from synthetic_laws import write_lawful
     from synthetic_own import write_custom, write_own
     from synthetic_stacks import write_stacks
     from synthetic_timeline import write_nights
@@ -47,7 +46,6 @@ def campaigns() -> dict:
     return {
         **CAMPAIGNS,
         "own": write_own,
-        "lawful": write_lawful,
         "stacks": write_stacks,
         "nights": write_nights,
         "planted-laptop": plant_laptop,
