@@ -70,7 +70,7 @@ def one_number() -> Walk:
     """Return the walk of an efficiency, from the store to the page."""
     with tempfile.TemporaryDirectory() as name:
         folder = write_laptop(Path(name) / "laptop")
-        rows = analyse(folder).tables["scaling"]
+        rows = analyse(folder).cells_of("train_step")
         number = float(rows.loc[rows["world_size"] > 1, "efficiency_ratio"].dropna().iloc[0])
         return traced(Walk(number), analyse(folder))
 

@@ -44,7 +44,7 @@ def page(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def block(page) -> dict:
-    from regatta.report.cells import decoded
+    from regatta.report.explore import decoded
 
     return decoded(re.search(r'id="data-block">(.*?)<', page.read_text(encoding="utf-8"))[1])
 
@@ -318,10 +318,10 @@ def test_the_download_has_the_filtered_cells_and_the_chosen_columns(browser, pag
     assert [row["name"] for row in rows] == browser.evaluate(names)
     labels = {column["key"]: column["label"] for column in block["columns"]}
     assert sorted(row[labels["shape"]] for row in rows) == ["1×1"] * 2 + ["1×2"] * 2
-    with (page.parent / "tables" / "scaling.csv").open(encoding="utf-8") as file:
+    with (page.parent / "cells.csv").open(encoding="utf-8") as file:
         steps = {row["cell"]: row["step_s"] for row in csv.DictReader(file)}
     assert [row["Step time (ms)"] for row in rows] == [f"{1000 * float(steps[row['cell']]):.6g}" for row in rows]
-    assert rows[0][labels["call_us"]] == ""
+    assert rows[0][labels["call"]] == ""
 
 
 def test_the_page_allows_its_script_and_blocks_any_other(browser, page):
@@ -817,7 +817,7 @@ def test_axe_finds_no_violation_without_script(browser, page, width, scheme):
 
 
 def test_five_thousand_cells_are_filtered_at_once(browser, page, tmp_path, capsys):
-    from regatta.report.cells import decoded, encoded
+    from regatta.report.explore import decoded, encoded
 
     html = page.read_text(encoding="utf-8")
     old = re.search(r'id="data-block">(.*?)<', html)[1]

@@ -42,7 +42,7 @@ def pages(reports, tmp_path_factory) -> dict:
 
 @pytest.fixture(scope="module")
 def block(page) -> dict:
-    from regatta.report.cells import decoded
+    from regatta.report.explore import decoded
 
     return decoded(re.search(r'id="data-block">(.*?)<', page.read_text(encoding="utf-8"))[1])
 

@@ -57,8 +57,8 @@ def prepare(site: Site) -> dict:
 
 
 def reported(site: Site) -> dict[str, float]:
-    with (site.results / "tables" / "programs.csv").open(encoding="utf-8") as file:
-        return {row["program"]: float(row["reported"]) for row in csv.DictReader(file)}
+    with (site.results / "cells.csv").open(encoding="utf-8") as file:
+        return {row["program"]: float(row["reported"]) for row in csv.DictReader(file) if row["reported"]}
 
 
 def failures(site: Site) -> list[tuple]:

@@ -50,8 +50,8 @@ def prepare(site: Site) -> None:
 
 
 def rates(site: Site) -> dict[tuple[str, str], tuple[float, str]]:
-    with (site.results / "tables" / "programs.csv").open(encoding="utf-8") as file:
-        rows = list(csv.DictReader(file))
+    with (site.results / "cells.csv").open(encoding="utf-8") as file:
+        rows = [row for row in csv.DictReader(file) if row["reported"]]
     names = [row["reported_quantity"].partition(" ")[0] for row in rows]
     return {(name, row["stack"]): (float(row["reported"]), row["unit"]) for name, row in zip(names, rows, strict=True)}
 

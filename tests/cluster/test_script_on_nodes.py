@@ -1,5 +1,6 @@
 """A user's training script, and a program, on two nodes through srun, on the host and in an image."""
 
+import csv
 import shutil
 
 import pytest
@@ -31,8 +32,8 @@ def test_an_unchanged_script_is_measured_on_two_nodes_on_each_stack(site: Site, 
         assert [len(row) for row in measured["script", stack]["samples_ns"]] == [12] * 4
     hosts = [[h["host"] for h in line["environment"]["hosts"]] for line in site.lines() if line["kind"] == "launch"]
     assert hosts == [["n1", "n2"]] * 4
-    table = (site.host_folder / "results" / "drill" / "tables" / "scripts.csv").read_text()
-    assert [line.split(",")[1] for line in table.splitlines()[1:]] == ["train.py"] * 2
+    with (site.host_folder / "results" / "drill" / "cells.csv").open(encoding="utf-8") as file:
+        assert [row["script"] for row in csv.DictReader(file) if row["benchmark"] == "script"] == ["train.py"] * 2
 
 
 def test_a_program_is_measured_on_two_nodes_on_each_stack(site: Site, cpu_image):

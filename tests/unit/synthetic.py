@@ -430,7 +430,7 @@ class LazyTables(Mapping):
     def __init__(self, campaign, collected: dict) -> None:
         from regatta.topics.catalog import TABLES, _OnDemand
 
-        self.made, self.names = _OnDemand(campaign, collected), (*collected, *TABLES)
+        self.made, self.names = _OnDemand(campaign, collected), (*collected, "cells", *TABLES)
 
     def __getitem__(self, name: str):
         if name not in self.names:
@@ -457,13 +457,22 @@ def analyse(folder: Path, collected: dict | None = None):
     from regatta.report.page import read_headers
     from regatta.store.frozen_files import read_frozen
     from regatta.topics.base import ReportData
-    from regatta.topics.catalog import COLUMNS
+    from regatta.topics.catalog import columns_by_table
 
     campaign, launches = read_frozen(next(folder.glob("campaign.*.json"))), folder / "launches"
     found, problems = collect(campaign, launches)
     tables = LazyTables(typed(campaign), collected or found)
     headers = read_headers(launches, tables["measurements"])
-    return ReportData(typed(campaign), tables, headers, problems, launches, None, COLUMNS, tuple(topics_of(campaign)))
+    return ReportData(
+        typed(campaign),
+        tables,
+        headers,
+        problems,
+        launches,
+        None,
+        columns_by_table(typed(campaign)),
+        tuple(topics_of(campaign)),
+    )
 
 
 def analyse_files(folder: Path):
@@ -486,19 +495,20 @@ def analyse_files(folder: Path):
 
 
 def report_data(campaign: dict, measurements, headers: list[dict] = (), **tables):
-    """Return what a report is made of, with these tables alone; all others have no rows. preflight, problems: as given."""
-    from typed import topics_of, typed
+    """Return what a report is made of, with these tables and cells; others have no rows. preflight, problems: as given."""
+    from typed import cells_table, topics_of, typed
 
     from regatta.store.csv_files import COLLECTED, make_table
     from regatta.topics.base import ReportData
-    from regatta.topics.catalog import COLUMNS, TABLES
+    from regatta.topics.catalog import TABLES, columns_by_table
 
     problems = tables.pop("problems", {"corrupt": [], "invalid": []})
     preflight = tables.pop("preflight", None)
     empty = {name: make_table([], spec.columns) for name, spec in TABLES.items()}
     empty |= {name: make_table([], columns) for name, columns in COLLECTED.items()}
+    empty["cells"] = tables.pop("cells") if "cells" in tables else cells_table(campaign, measurements)
     tables = {**empty, **tables, "measurements": measurements}
-    more = {"columns": COLUMNS, "topics": tuple(topics_of(campaign))}
+    more = {"columns": columns_by_table(typed(campaign)), "topics": tuple(topics_of(campaign))}
     return ReportData(typed(campaign), tables, list(headers), problems, Path("launches"), preflight, **more)
 
 

@@ -30,7 +30,7 @@ def test_each_square_is_in_percent_of_the_highest_of_its_operation(results):
     data = analyse(results)
     matrix, whole = bandwidth_overview(data)
     assert (whole, matrix.columns, matrix.is_dense) == (OF_HIGHEST, ("1×2", "1×4", "2×4"), True)
-    table = data.tables["collectives"].set_index("cell")
+    table = data.cells_of("collective").set_index("cell")
     squares = [one for group in matrix.groups for row in group.rows for one in row.squares]
     assert len(squares) == len(OPERATIONS) * len(SHAPES)
     states = []
@@ -71,7 +71,7 @@ def test_where_all_peaks_are_known_the_whole_is_the_peak_and_few_figures_have_no
     data = linked_report(tmp_path, cells)
     matrix, whole = bandwidth_overview(data)
     assert whole == OF_PEAK
-    shares = data.tables["collectives"].set_index("cell")["peak_ratio"]
+    shares = data.cells_of("collective").set_index("cell")["peak_ratio"]
     for square in (one for group in matrix.groups for row in group.rows for one in row.squares):
         assert square.level == pytest.approx(max(float(shares[cell]) for cell in square.cells))
     assert not section(data).template

@@ -1,12 +1,10 @@
 """From records of sync_batchnorm to their table and figure: numbers computed by hand."""
 
-from types import SimpleNamespace
-
 import pytest
-from synthetic import make_campaign
+from synthetic import analyse, make_campaign, report_data
 from synthetic_training import norm_cell, norm_record
 from test_training_runs import T, tables_of
-from typed import batch_norms_table, cell_row
+from typed import cell_row, norm_cells
 
 from regatta.store.csv_files import MEASUREMENTS, make_table
 from regatta.store.records import problem_of
@@ -22,15 +20,14 @@ def results_of(folder, cells_and_times):
 
 
 def findings_of(folder, cells_and_times):
-    tables, _, _ = results_of(folder, cells_and_times)
-    names = {cell["id"]: cell["id"] for cell, _ in cells_and_times}
-    return findings(SimpleNamespace(tables=tables, names=names))
+    results_of(folder, cells_and_times)
+    return findings(analyse(folder))
 
 
 def test_each_pass_has_a_mean_over_launches_of_its_own(tmp_path):
     records = [norm_record(OWN, repeat, T, us) for repeat, us in enumerate((400, 800))]
     records[1]["parts_ns"] = {"forward": [[300_000] * 12] * 2, "backward": [[100_000] * 12] * 2}
-    row = tables_of(tmp_path, [OWN], records)[0]["batch_norms"].iloc[0]
+    row = tables_of(tmp_path, [OWN], records)[0]["cells"].iloc[0]
     assert (row["time_s"], row["time_low_s"], row["time_high_s"]) == pytest.approx((4e-4 * 2**0.5, 4e-4, 8e-4))
     # Forward 100 and 300, backward 300 and 100: their geometric means do not add up to 566.
     assert (row["forward_s"], row["forward_low_s"], row["forward_high_s"]) == pytest.approx((1e-4 * 3**0.5, 1e-4, 3e-4))
@@ -43,7 +40,7 @@ def test_each_pass_has_a_mean_over_launches_of_its_own(tmp_path):
 def test_memory_and_errors_are_the_largest_over_ranks_and_launches(tmp_path):
     worse = {"largest_output_error": 2e-6, "largest_input_gradient_error": 1e-7}
     records = [norm_record(OWN, 0, T, 400), norm_record(OWN, 1, T, 400, values=worse)]
-    row = tables_of(tmp_path, [OWN], records)[0]["batch_norms"].iloc[0]
+    row = tables_of(tmp_path, [OWN], records)[0]["cells"].iloc[0]
     assert (row["largest_output_error"], row["largest_input_gradient_error"]) == (2e-6, 4e-7)
     assert row["peak_allocated_bytes"] == 12 * 32 * 128 + 512
     assert (row["parameter_bytes"], row["gradient_bytes"], row["saved_bytes"]) == (1024, 17408, 17924)
@@ -51,7 +48,7 @@ def test_memory_and_errors_are_the_largest_over_ranks_and_launches(tmp_path):
 
 def test_what_was_not_measured_has_a_row_and_what_is_unknown_is_empty():
     rows = [cell_row(OWN) | {"repeat": 0, "status": "ok", "p50_s": 0.001}]
-    table = batch_norms_table(make_campaign([OWN, TORCH]), make_table(rows, MEASUREMENTS)).set_index("cell")
+    table = norm_cells(make_campaign([OWN, TORCH]), make_table(rows, MEASUREMENTS)).set_index("cell")
     assert table["num_launches"].to_dict() == {OWN["id"]: 1, TORCH["id"]: 0}
     assert table.loc[TORCH["id"], ["time_s", "saved_bytes"]].isna().all()
     assert table.loc[OWN["id"], ["forward_s", "time_low_s", "largest_output_error"]].isna().all()
@@ -66,8 +63,8 @@ def test_an_error_that_is_no_number_makes_the_record_invalid(value):
 
 
 def test_layers_are_in_a_table_by_implementation(tmp_path):
-    tables, _, _ = results_of(tmp_path, [(OWN, [370, 390]), (TORCH, [500, 530])])
-    [table] = section(SimpleNamespace(tables=tables, device="cuda")).tables
+    results_of(tmp_path, [(OWN, [370, 390]), (TORCH, [500, 530])])
+    [table] = section(analyse(tmp_path)).tables
     row = dict(zip(table.columns, table.rows[0], strict=True))
     assert (row["Cell"], row["Features"], row["n"]) == ("1×2 · custom", "128", "2/3")
     assert (row["Forward and backward (µs)"], row["range of forward and backward"]) == ("380", "(370 to 390)")
@@ -89,5 +86,4 @@ def test_implementations_are_compared_on_the_same_input_alone(tmp_path):
 
 
 def test_nothing_measured_is_no_section():
-    table = batch_norms_table(make_campaign([OWN]), make_table([], MEASUREMENTS))
-    assert not section(SimpleNamespace(tables={"batch_norms": table})).has_content
+    assert not section(report_data(make_campaign([OWN]), make_table([], MEASUREMENTS))).has_content

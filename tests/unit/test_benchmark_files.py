@@ -23,9 +23,9 @@ from regatta.store import csv_files
 from regatta.store.collect import cell_row
 from regatta.store.csv_files import COLLECTED, MEASUREMENTS, cell_columns, make_table, read_csv, write_csv
 from regatta.store.frozen_files import read_frozen_campaign
+from regatta.tables.cells import results_of
 from regatta.topics.base import ReportData
 from regatta.topics.catalog import make_tables
-from regatta.topics.custom import CUSTOM
 from regatta.topics.status_matrix import status_matrix
 
 FILE = """\
@@ -251,8 +251,7 @@ def test_the_frozen_declaration_outlives_the_file(tmp_path, file, monkeypatch):
     assert all("size 1" in name or "size 2" in name for name in names)
     assert cell_columns()["size"] == "Int64"
     assert list(MEASUREMENTS)[-7:] == [*DECLARATION["axes"], *DECLARATION["results"]]
-    assert CUSTOM.added["rate_gb_per_s"].heading("cpu") == "Rate (GB/s)"
-    assert CUSTOM.added["depth"].heading("cpu") == "Depth (m)"
+    assert [one.heading("cpu") for one in results_of(frozen, "my_step")] == ["Rate (GB/s)", "Depth (m)"]
     monkeypatch.chdir(tmp_path)
     assert results_folder(write(tmp_path, campaign() | {"cluster": "local"})) == Path("results/small")
     with pytest.raises(UserError):
@@ -272,9 +271,9 @@ def test_results_are_means_over_launches_and_unmeasured_cells_have_none(tmp_path
     write_csv(make_table(rows, MEASUREMENTS), tmp_path / "m.csv")
     collected["measurements"] = read_csv(tmp_path / "m.csv", MEASUREMENTS)
     tables = make_tables(frozen, collected)
-    table = tables["custom"].set_index("cell")
+    table = tables["cells"].set_index("cell")
     row = table.loc[cell.id]
-    assert (row["size"], row["time_s"], row["rate_gb_per_s"], row["num_launches"]) == (1, 2.0, 3.0, 3)
+    assert (row["parameter_size"], row["time_s"], row["rate_gb_per_s"], row["num_launches"]) == (1, 2.0, 3.0, 3)
     assert row["rate_low_gb_per_s"] < 3 < row["rate_high_gb_per_s"]
     assert table.loc[frozen.cells[1].id][["time_s", "rate_gb_per_s", "depth"]].isna().all()
     matrix = status_matrix(ReportData(frozen, collected | tables, [], {}, tmp_path))
@@ -283,11 +282,15 @@ def test_results_are_means_over_launches_and_unmeasured_cells_have_none(tmp_path
 
 def test_a_result_in_bytes_has_the_unit_that_fits_the_largest(tmp_path, file):
     file.write_text(FILE.replace('"depth": {"label": "Depth", "unit": "m"}', '"work_bytes": {"label": "Workspace"}'))
-    plan(tmp_path, campaign())
-    column = CUSTOM.added["work_bytes"]
+    made = plan(tmp_path, campaign())
+    write_frozen(made)
+    *_, column = results_of(read_frozen_campaign(made.frozen_campaign), "my_step")
     assert column.heading("cpu") == "Workspace (MiB)"
     for largest, heading, text in ((3 * 2**29, "Workspace (GiB)", "1.50"), (2**15, "Workspace (KiB)", "32.0")):
-        rows = make_table([{"cell": "a", "work_bytes": largest, "num_launches": 1}], CUSTOM)
+        rows = make_table(
+            [{"cell": "a", "work_bytes": largest, "num_launches": 1}],
+            dict.fromkeys(column.names, "Float64") | {"cell": "string", "num_launches": "Int64", "interval": "string"},
+        )
         table = Table.of_columns("t", [column], rows, "cpu")
         assert (table.columns[0], table.rows[0][0]) == (heading, text)
 

@@ -16,9 +16,7 @@ from regatta.core.schemas import load_schema
 from regatta.core.text import PHASE_WORDS
 from regatta.store.csv_files import CELL, COLLECTED, MEASUREMENTS, TYPES
 from regatta.store.records import MEMORY_BYTES
-from regatta.topics.gradient_communication import STRATEGIES
-from regatta.topics.memory import MEMORY
-from regatta.topics.scaling.scaling_tables import SCALING
+from regatta.tables.cells import columns_with
 
 RULE_FIELDS = {"world_size", "element_bytes", "device", "backend", "nodes", "gpus_per_node"}
 
@@ -94,9 +92,9 @@ def test_rules_name_fields_of_a_cell(name):
         assert rule["reason"]
 
 
-@pytest.mark.parametrize("table", [SCALING, STRATEGIES, MEMORY])
-def test_tables_of_training_steps_have_all_parameters(table):
-    assert set(axes_of("train_step")) <= set(table)
+@pytest.mark.parametrize("name", benchmark_names())
+def test_the_table_of_cells_has_all_parameters(name):
+    assert set(axes_of(name)) <= set(columns_with([name]))
 
 
 def test_the_memory_of_a_record_is_declared_once():

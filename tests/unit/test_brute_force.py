@@ -247,7 +247,7 @@ def paired(case, times, cell, reference):
 def ends_of_ratio(case, cell, own, reference):
     """Return the range of an efficiency over pairs of launches, or from three launches the interval of the table."""
     num = min(len(own), len(reference))
-    row = case.data.tables["scaling"].set_index("cell").loc[cell]
+    row = case.data.cells_of("train_step").set_index("cell").loc[cell]
     if num >= 3:
         assert row["efficiency_interval"] == "interval"
         low, high = row["efficiency_low_ratio"], row["efficiency_high_ratio"]

@@ -113,12 +113,14 @@ def runs(request):
             is_ok = rng.random() < 0.85
             record = {"repeat": repeat, "launch": f"a-l{repeat:03d}-a00", "line": 2}
             rows.append(cell_row(cell) | record | {"status": "ok" if is_ok else "failed", "phase": None, "cause": "x"})
+            rows[-1] |= {"mean_s": 1.0, "p50_s": 1.0, "total_s": 0.0} if is_ok else {}
             for epoch in range(cell["spec"]["parameters"]["epochs"]) if is_ok else ():
                 seconds, accuracy = rng.uniform(1, 3), rng.random()
                 launched.setdefault(cell["id"], {}).setdefault(repeat, []).append((seconds, accuracy))
                 row = {"cell": cell["id"], **record, "epoch": epoch + 1, "epoch_s": seconds, "train_s": 0.8 * seconds}
                 row |= {"test_s": 0.2 * seconds, "train_samples": 100, "train_loss": 1.0, "test_loss": 1.0}
                 epochs.append(row | {"accuracy_ratio": accuracy})
+                rows[-1] |= {"total_s": rows[-1]["total_s"] + seconds, "accuracy_ratio": accuracy}
     return case_of(make_campaign(cells, repeats=repeats), rows, [], epochs=epochs), cells, launched
 
 

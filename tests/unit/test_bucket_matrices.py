@@ -125,7 +125,7 @@ def test_a_skipped_size_is_marked(tmp_path):
 def test_a_note_has_step_time_interval_and_number_of_launches(tmp_path):
     cells = [train_cell("resnet18", 1, 2, "ddp", b) for b in (1, 25)]
     data, squares = matrices_of(tmp_path / "r", cells)
-    rows = data.tables["scaling"].set_index("cell")
+    rows = data.cells_of("train_step").set_index("cell")
     for square in squares.values():
         step, low, high = (1e3 * rows.loc[square.cells[0], f"step_{end}s"] for end in ("", "low_", "high_"))
         found = re.search(r"step time ([\d.]+) ms, 95 % CI \[([\d.]+), ([\d.]+)\], n = 3/3", square.note)

@@ -2,7 +2,7 @@
 
 import pytest
 from synthetic import make_campaign, train_cell
-from typed import cell_row, collectives_table, scaling_table
+from typed import cell_row, step_cells
 
 from regatta.store.csv_files import MEASUREMENTS, make_table
 from regatta.topics.buckets import BUCKETS, buckets_table
@@ -18,8 +18,8 @@ def rows_of(steps, strategy="ddp", gpus=4):
         for repeat, step in enumerate(launches)
     ]
     campaign, measurements = make_campaign(list(cells.values())), make_table(rows, MEASUREMENTS)
-    scaling = scaling_table(campaign, measurements)
-    settings = settings_table(scaling, collectives_table(campaign, measurements), measurements)
+    scaling = step_cells(campaign, measurements)
+    settings = settings_table(scaling, measurements)
     table = buckets_table(scaling, settings).astype(object)
     return table.where(table.notna(), None).to_dict("records")
 

@@ -6,7 +6,6 @@ import shlex
 from synthetic import collective_cell, make_campaign, report_data, train_cell
 from synthetic_training import run_cell
 from test_data_block import data_of
-from typed import make_tables
 
 from regatta.report.cell_launches import (
     OtherResults,
@@ -16,9 +15,9 @@ from regatta.report.cell_launches import (
     other_results,
     printable,
 )
-from regatta.report.cell_numbers import cell_time_text
-from regatta.report.cells import data_block
-from regatta.store.csv_files import COLLECTED, LAUNCHES, MEASUREMENTS, make_table
+from regatta.report.explore import data_block
+from regatta.report.page import cell_time_text
+from regatta.store.csv_files import LAUNCHES, MEASUREMENTS, make_table
 
 
 def results(*rows, **hosts):
@@ -103,7 +102,7 @@ def test_a_launch_has_its_pipelined_time_beside_the_quantiles_of_its_samples():
     assert notes["step_p50_ms"].startswith("synchronized")
 
 
-def test_the_between_launch_range_is_that_of_launch_ranges_csv_and_calls_also_have_that_of_their_latency():
+def test_the_variation_between_launches_is_that_of_pipelined_times_and_calls_also_have_that_of_their_latency():
     step, call = train_cell("resnet18", 1, 2), collective_cell(4096, 1, 2)
     block = data_block(
         data_of(
@@ -119,14 +118,9 @@ def test_the_between_launch_range_is_that_of_launch_ranges_csv_and_calls_also_ha
 
 
 def test_the_range_of_training_runs_is_that_of_their_total_time():
-    run = run_cell("none", gpus=1)
-    data = data_of([(run, [{"p50_s": 1.0}, {"p50_s": 1.0}])])
-    lines = [(0, 1, 2.0), (0, 2, 3.0), (1, 1, 2.0), (1, 2, 4.0)]
-    epochs = [{"cell": run["id"], "repeat": r, "epoch": e, "epoch_s": s} for r, e, s in lines]
-    collected = {name: make_table([], columns) for name, columns in COLLECTED.items()}
-    collected |= {"measurements": data.measurements, "epochs": make_table(epochs, COLLECTED["epochs"])}
-    tables = make_tables(data.campaign, collected)
-    block = data_block(report_data(data.campaign, data.measurements, **{**tables, "epochs": collected["epochs"]}))
+    run = run_cell("none", gpus=1)  # of two epochs
+    launches = [{"p50_s": total / 2, "mean_s": total / 2, "total_s": total} for total in (5.0, 6.0)]
+    block = data_block(data_of([(run, launches)]))
     assert block["cells"]["total_s"] == [5.47723]  # root of 5 x 6
     assert block["cells"]["range_percent"] == [18.1818]  # (6 - 5) / 5.5
 
@@ -155,7 +149,7 @@ def test_the_table_lists_failed_then_inefficient_then_other_cells_in_natural_ord
 def test_every_definition_belongs_to_a_column():
     block = data_block(data_of([(collective_cell(4096, 1, 2), [{"p50_s": 1e-4}])]))
     defined = {column["key"] for column in block["columns"] if "help" in column}
-    assert "call_us" in defined
+    assert "call" in defined
     assert "step_ms" not in defined
 
 

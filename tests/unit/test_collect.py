@@ -24,13 +24,11 @@ from synthetic import (
 )
 from typed import collect as collect_all
 
-from regatta.core.errors import UserError
 from regatta.core.schemas import load_schema
 from regatta.core.text import one_line
 from regatta.kit.columns import TEXT, WHOLE
 from regatta.store.csv_files import MEASUREMENTS, make_table, read_csv, to_csv, write_csv
 from regatta.store.records import ARRAYS, measured, violation
-from regatta.topics.catalog import COLUMNS
 
 T0, T1 = "2026-11-21T03:00:00Z", "2026-11-21T04:00:00Z"
 CELL = train_cell("resnet18", 1, 2)
@@ -252,19 +250,6 @@ def test_the_word_na_stays_a_word(tmp_path):
     write_csv(table, tmp_path / "m.csv")
     assert row["cause"] == "NA"
     assert "NA" in set(read_csv(tmp_path / "m.csv", MEASUREMENTS)["cause"].dropna())
-
-
-def test_tables_with_the_former_names_of_columns_are_read(tmp_path):
-    path = tmp_path / "scaling.csv"
-    write_csv(make_table([{"stack": "host", "ddp_ratio": 0.7}], COLUMNS["scaling"]), path)
-    head, row = path.read_text().splitlines()
-    assert ",ddp_ratio," in head
-    path.write_text(f"{head.replace('ddp_ratio', 'wrapper_ratio')}\n{row}\n")
-    found = read_csv(path, COLUMNS["scaling"])
-    assert (found["stack"].item(), found["ddp_ratio"].item()) == ("host", 0.7)
-    path.write_text(f"{head.replace(',stack', ',place')}\n{row}\n")
-    with pytest.raises(UserError, match="stack"):
-        read_csv(path, COLUMNS["scaling"])
 
 
 def test_the_order_of_files_and_keys_does_not_change_a_byte(tmp_path):

@@ -1,9 +1,9 @@
 import pytest
 from synthetic import collective_cell, make_campaign
-from typed import cell_row, collectives_table
+from typed import call_cells, cell_row
 
 from regatta.store.csv_files import MEASUREMENTS, make_table
-from regatta.topics.bandwidth import BUS_FACTOR, algorithm_bandwidth, bus_bandwidth
+from regatta.tables.bandwidth import BUS_FACTOR, algorithm_bandwidth, bus_bandwidth
 
 
 def table_of(cells, medians, repeats=3, **more):
@@ -13,7 +13,7 @@ def table_of(cells, medians, repeats=3, **more):
         for repeat, value in enumerate(values):
             status = "failed" if value is None else "ok"
             rows.append(cell_row(cell) | {"repeat": repeat, "status": status, "p50_s": value} | more)
-    return collectives_table(make_campaign(cells, repeats=repeats), make_table(rows, MEASUREMENTS)).set_index("cell")
+    return call_cells(make_campaign(cells, repeats=repeats), make_table(rows, MEASUREMENTS)).set_index("cell")
 
 
 @pytest.mark.parametrize(
@@ -96,6 +96,6 @@ def test_memory_and_errors_are_the_largest_of_all_launches():
         cell_row(cell) | {"repeat": i, "status": "ok", "p50_s": 1.0, "algorithm_bytes": b, "max_abs_error": e}
         for i, (b, e) in enumerate([(2048, 1e-7), (2052, 3e-7)])
     ]
-    row = collectives_table(make_campaign([cell]), make_table(rows, MEASUREMENTS)).iloc[0]
+    row = call_cells(make_campaign([cell]), make_table(rows, MEASUREMENTS)).iloc[0]
     assert (row["algorithm"], row["algorithm_bytes"], row["max_abs_error"]) == ("ring", 2052, 3e-7)
     assert row[["max_rel_error"]].isna().all()

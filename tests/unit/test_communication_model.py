@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from synthetic import collective_cell, make_campaign
-from typed import cell_row, collectives_table
+from typed import call_cells, cell_row
 
 from regatta.store.csv_files import MEASUREMENTS, make_table, to_csv
 from regatta.topics.fits.collectives import COMMUNICATION_MODELS, communication_models_table
@@ -32,7 +32,7 @@ def models(times, repeats=1, **more):
             row = cell_row(cells[-1]) | {"repeat": repeat, "status": "failed" if value is None else "ok"}
             rows.append(row | {"p50_s": value})
     measurements = make_table(rows, MEASUREMENTS)
-    return communication_models_table(collectives_table(make_campaign(cells), measurements), measurements)
+    return communication_models_table(call_cells(make_campaign(cells), measurements), measurements)
 
 
 def model(times, repeats=1, **more):
@@ -245,7 +245,7 @@ def test_operations_algorithms_and_stacks_have_fits_of_their_own_and_a_barrier_h
     rows = [cell_row(cell) | {"repeat": 0, "status": "ok", "p50_s": 1e-5} for cell in cells]
     rows = [row | {"p50_s": seconds(row["message_bytes"] or 8)} for row in rows]
     measurements = make_table(rows, MEASUREMENTS)
-    table = communication_models_table(collectives_table(make_campaign(cells), measurements), measurements)
+    table = communication_models_table(call_cells(make_campaign(cells), measurements), measurements)
     keys = sorted(zip(table["operation"], table["algorithm"].fillna("-"), table["num_sizes"], strict=True))
     assert keys == [("all_gather", "-", 10), ("all_reduce", "ring", 1), ("all_reduce", "torch", 10)]
 
@@ -256,7 +256,7 @@ def test_sizes_that_were_not_measured_and_a_campaign_without_collectives():
     assert row["num_sizes"] == 0
     assert row["min_bytes"] is None
     empty = communication_models_table(
-        collectives_table(make_campaign([]), make_table([], MEASUREMENTS)), make_table([], MEASUREMENTS)
+        call_cells(make_campaign([]), make_table([], MEASUREMENTS)), make_table([], MEASUREMENTS)
     )
     assert empty.empty
     assert list(empty) == list(COMMUNICATION_MODELS)

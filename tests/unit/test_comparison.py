@@ -8,6 +8,7 @@ from synthetic import train_cell
 from typed import comparisons_table, margins_of
 
 from regatta.core.verdicts import Compared
+from regatta.tables.primary_times import sides_of, times_by_cell
 from regatta.topics.comparison.comparison_tables import (
     ALIKE,
     MARGIN,
@@ -15,8 +16,6 @@ from regatta.topics.comparison.comparison_tables import (
     alike_that_differ,
     by_effect,
     is_within_margin,
-    sides_of,
-    times_by_cell,
 )
 from regatta.topics.comparison.texts import (
     half_widths,

@@ -16,7 +16,7 @@ from typed import cell_row, make_tables
 from regatta.core.verdicts import verdict_text
 from regatta.kit.kinds import FAIR, LOW, NOTE, Kind
 from regatta.report.cell_launches import TIMES, cell_status
-from regatta.report.cells import cell_indices, data_block, decoded, encoded
+from regatta.report.explore import cell_indices, data_block, decoded, encoded
 from regatta.report.findings import Finding
 from regatta.report.page import load_template
 from regatta.report.rows import table_rows
@@ -125,7 +125,7 @@ def test_a_parameter_may_be_named_like_another_column():
     assert [name.split(" · ")[2:] for name in column(block, "name")] == [["a", "a"], ["b", "b"]]
     assert block["facets"]["setting_name"]["values"] == ["a", "b"]
     assert column(block, "setting_name") == [0, 1]
-    assert column(block, "median_ms") == [100, 100]  # a benchmark without a table has the times of its launches
+    assert column(block, "call") == [100, 100]  # ms
 
 
 def test_a_large_campaign_has_only_the_medians_of_a_launch(monkeypatch):
@@ -197,8 +197,8 @@ def test_training_runs_and_batch_norms_have_their_times(tmp_path):
     write_store(tmp_path, [run, norm], records)
     block = data_block(analyse(tmp_path))
     assert column(block, "total_s") == [3, None]
-    assert column(block, "both_passes_us") == [None, 447.214]
-    assert block["ends"]["both_passes_us"] == [None, "(400 to 500)"]
+    assert column(block, "call") == [None, 447.214]
+    assert block["ends"]["call"] == [None, "(400 to 500)"]
     assert column(block, "accuracy_percent") == [10, None]
     assert column(block, "peak_allocated_mib") == [162.219, 0.00634766]  # 170,099,200 B and 6,656 B
     assert "median_ms" not in block["cells"]

@@ -103,7 +103,7 @@ def test_the_page_of_metrics_says_what_a_row_of_each_file_is():
     from regatta.topics.catalog import TABLES
 
     listed = set(re.findall(r"`(\w+)\.csv`", read("docs/metrics.md").partition("\n## Within")[0]))
-    assert listed == {*COLLECTED, *TABLES}
+    assert listed == {*COLLECTED, "cells", *TABLES}
 
 
 def test_the_example_campaign_is_valid_alone_and_with_the_keys_of_the_page_on_campaigns(tmp_path, monkeypatch):
@@ -150,10 +150,7 @@ def test_the_answers_to_the_ten_questions_are_on_a_page():
     """Bold words of the table are on a golden page, or in the template of the drawer, the list of cells and a section."""
     table = read("docs/reading-the-report.md").partition("## Ten questions")[2].partition("\n## ")[0]
     sources = [*(ROOT / "tests/golden/pages").glob("*.txt"), ROOT / "workflow/report/explore.html.j2"]
-    sources += (
-        ROOT / "workflow/scripts/regatta" / name
-        for name in ("report/cell_numbers.py", "topics/gradient_communication.py")
-    )
+    sources += (ROOT / "workflow/scripts/regatta" / name for name in ("tables/metrics.py", "report/explore.py"))
     shown = " ".join(source.read_text(encoding="utf-8") for source in sources)
     words = re.findall(r"\*\*(.*?)\*\*", table)
     assert len(words) > 15

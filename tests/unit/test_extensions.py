@@ -15,7 +15,7 @@ from regatta.launchers.base import Launcher, Queue
 from regatta.runtimes import RUNTIMES
 from regatta.store.csv_files import TEXT, make_table
 from regatta.topics.base import Topic
-from regatta.topics.catalog import TOPICS, missing_axes
+from regatta.topics.catalog import TOPICS
 
 
 @pytest.mark.parametrize(
@@ -58,13 +58,6 @@ def test_findings_without_a_sentence_are_an_error(wording):
 def test_a_field_that_its_table_does_not_declare_is_an_error(wording):
     with wording.raises(ValueError):
         make_table([{"cell": "a", "batch_size": 8, "cost_eur": 1}], {"cell": TEXT})
-
-
-def test_the_parameters_that_a_table_of_cells_lacks_are_named(wording):
-    wording(missing_axes(["cell", "implementation", "batch_size", "dtype"]))
-    assert missing_axes(["cell", "implementation", "hidden", "batch_size", "dtype"]) == ""
-    assert missing_axes(["cell", "batch_size"]) == ""  # several benchmarks have it
-    assert missing_axes(["implementation"]) == ""  # not a table of cells
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from synthetic import CLUSTER, analyse, cluster_campaign, collective_cell, make_campaign, train_cell, write_results
-from typed import cell_row, collectives_table, scaling_table
+from typed import call_cells, cell_row, step_cells
 
 from regatta.core.names import PLACE
 from regatta.core.text import duration, natural, percent, prefixed, shape, size, thousands, three, with_minus_signs
@@ -29,13 +29,13 @@ from regatta.report.strips import Strip
 from regatta.report.svg import COLORS, _merged, _short
 from regatta.report.ticks import size_ticks, ticks_between
 from regatta.store.csv_files import MEASUREMENTS, make_table
-from regatta.topics.base import steps_by_cell
+from regatta.tables.metrics import COST_OF_SAMPLES, COST_OF_TOKENS
+from regatta.tables.primary_times import steps_by_cell
 from regatta.topics.catalog import TOPICS
 from regatta.topics.communication import collective_figures, lead_text
 from regatta.topics.scaling import scaling_section
 from regatta.topics.scaling.scaling_findings import fastest
 from regatta.topics.scaling.scaling_section import scaling_figures
-from regatta.topics.scaling.scaling_tables import COST_OF_SAMPLES, COST_OF_TOKENS
 
 
 def series(num_points=3, label="ddp"):
@@ -45,7 +45,7 @@ def series(num_points=3, label="ddp"):
 def tables_of(data):
     """Return the tables of a results folder whose report was made."""
     medians = {cell: group["p50_s"].tolist() for cell, group in data.ok.groupby("cell")}
-    return data.tables["scaling"], steps_by_cell(data.measurements), data.tables["collectives"], medians
+    return data.cells_of("train_step"), steps_by_cell(data.measurements), data.cells_of("collective"), medians
 
 
 def results(tmp_path, cells, **fields):
@@ -426,7 +426,7 @@ def scaling_of(cells_and_seconds):
     ]
     campaign = make_campaign([cell for cell, _ in cells_and_seconds], repeats=repeats)
     measurements = make_table(rows, MEASUREMENTS)
-    return scaling_table(campaign, measurements), steps_by_cell(measurements)
+    return step_cells(campaign, measurements), steps_by_cell(measurements)
 
 
 def test_the_line_goes_through_the_numbers_of_the_table():
@@ -445,7 +445,7 @@ def test_the_line_goes_through_the_numbers_of_the_table():
 def test_the_line_of_bus_bandwidth_goes_through_that_of_the_mean_time():
     cell = collective_cell(10**6, 1, 2)
     rows = [cell_row(cell) | {"repeat": i, "status": "ok", "p50_s": s} for i, s in enumerate((0.001, 0.003))]
-    table = collectives_table(make_campaign([cell], repeats=2), make_table(rows, MEASUREMENTS))
+    table = call_cells(make_campaign([cell], repeats=2), make_table(rows, MEASUREMENTS))
     figures = collective_figures_of(table, {cell["id"]: [0.001, 0.003]})
     reported = [figure.chart.panel.series[0].points[0].reported for figure in figures]  # rows: of one message size
     assert reported == pytest.approx([1 / 3**0.5, 1000 * 3**0.5])
@@ -508,7 +508,7 @@ def test_all_of_four_efficiencies_are_findings_and_of_more_the_lowest_with_their
         batches = range(1, num + 1)
         cells = [train_cell("resnet50", 1, g, s, batch_size=b) for b in batches for g, s in ((1, "none"), (2, "ddp"))]
         data = analyse(write_results(tmp_path / str(num), make_campaign(cells, repeats=2), CLUSTER))
-        lowest = data.tables["scaling"].query("world_size == 2")["efficiency_ratio"].sort_values().tolist()
+        lowest = data.cells_of("train_step").query("world_size == 2")["efficiency_ratio"].sort_values().tolist()
         return scaling_section.findings(data), lowest
 
     four, _ = found(4)
@@ -522,7 +522,7 @@ def test_processes_of_one_host_are_said_to_use_no_network_link():
     def text(nodes, **spec):
         cell = collective_cell(4096, nodes, 2, **spec)
         rows = make_table([cell_row(cell) | {"repeat": 0, "status": "ok", "p50_s": 0.001}], MEASUREMENTS)
-        return lead_text(collectives_table(make_campaign([cell]), rows), is_imported=False)
+        return lead_text(call_cells(make_campaign([cell]), rows), is_imported=False)
 
     words = "Single host: no network traffic."
     assert words in text(1)

@@ -27,7 +27,7 @@ from synthetic_timeline import write_nights
 from synthetic_training import norm_cell, norm_record, run_record
 from synthetic_waits import write_waits
 from test_training_runs import ALONE, DDP, OWN, T, write_store
-from typed import cell_row, typed
+from typed import cell_row, cells_table, typed
 
 from regatta.kit.kinds import FAIR, NOTE, RESULT, Kind
 from regatta.report.findings import Finding
@@ -37,7 +37,6 @@ from regatta.topics.base import ReportData, Topic, headline_rows, invalid_cells
 from regatta.topics.catalog import TABLES, TOPICS, render
 from regatta.topics.scaling import scaling_section as scaling
 from regatta.topics.scaling.scaling_findings import efficiency_findings
-from regatta.topics.stability import launch_ranges_table
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden"
 
@@ -134,7 +133,7 @@ def test_a_finding_names_files_rows_and_cells_that_are_there(analysed):
     _, data = analysed
     found = findings_of(data)
     assert found
-    files = {f"tables/{name}.csv": name for name in TABLES} | {f"{name}.csv": name for name in COLLECTED}
+    files = {f"tables/{name}.csv": name for name in TABLES} | {f"{name}.csv": name for name in (*COLLECTED, "cells")}
     planned = set(data.measurements["cell"])
     for topic, finding in found:
         assert finding.sources, finding.kind
@@ -156,10 +155,10 @@ def test_sections_of_a_campaign_name_the_tables_that_they_draw(analysed):
         shown = {"warnings", topic.part_of} | ({section.id} if section and section.has_content else set())
         assert {finding.anchor or topic.id for finding in topic.findings(data)} <= shown, "a dead link"
         for figure in section.figures if section else ():
-            assert figure.source in {*TABLES, *COLLECTED} or figure.source.startswith("launches/"), figure.id
+            assert figure.source in {*TABLES, *COLLECTED, "cells"} or figure.source.startswith("launches/"), figure.id
         for table in section.tables if section else ():
             assert table.sources, table.caption
-            assert set(table.sources) <= {*TABLES, *COLLECTED, "launches/*.jsonl"}
+            assert set(table.sources) <= {*TABLES, *COLLECTED, "cells", "launches/*.jsonl"}
 
 
 def test_the_page_shows_each_finding_with_its_sources(tmp_path):
@@ -176,8 +175,8 @@ def test_the_page_shows_each_finding_with_its_sources(tmp_path):
             assert f'<a href="{source.anchor}">{source.file}</a>' in text
             assert all(row in text for row in source.rows)
     links = dict(re.findall(r'<a id="csv-([^"]+)" href="([^"]+)">', page))
-    assert links.keys() == {*TABLES, *COLLECTED}
-    assert (links["measurements"], links["scaling"]) == ("measurements.csv", "tables/scaling.csv")
+    assert links.keys() == {*TABLES, *COLLECTED, "cells"}
+    assert [links[name] for name in ("cells", "failures")] == ["cells.csv", "tables/failures.csv"]
 
 
 def test_launches_lie_as_far_apart_as_their_times():
@@ -190,13 +189,13 @@ def test_launches_lie_as_far_apart_as_their_times():
         for repeat, columns in enumerate(own)
     ]
     rows.append(cell_row(cells[2]) | {"repeat": 1, "status": "failed", "p50_s": 1.0})
-    table = launch_ranges_table(make_table(rows, MEASUREMENTS)).set_index("cell")
+    table = cells_table(make_campaign(cells, repeats=3), make_table(rows, MEASUREMENTS)).set_index("cell")
     step, small, large = (table.loc[cell["id"]] for cell in cells)
     assert (step["num_launches"], step["median_s"], step["min_s"], step["max_s"]) == (3, 0.11, 0.10, 0.12)
     assert step["range_ratio"] == pytest.approx(0.181818, rel=1e-5)
     assert small["range_ratio"] == pytest.approx(0.666667, rel=1e-5)
     assert large["num_launches"] == 1
-    assert table["range_ratio"].isna().sum() == 1
+    assert table["range_ratio"].isna().to_dict() == {cell["id"]: cell is cells[2] for cell in cells}
 
 
 def judged(data, cells, kind="invalid", is_judge=True):

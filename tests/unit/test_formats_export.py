@@ -13,6 +13,7 @@ from regatta.formats.base import Options
 from regatta.formats.results_folder import read_results_folder
 from regatta.formats.tidy_csv import TIDY
 from regatta.store.csv_files import read_csv
+from regatta.tables.cells import rows_of
 
 KEYS = ("pytorch_version", "cuda_version", "distributed_backend", "bucket_size", "device", "benchmark_results")
 
@@ -116,8 +117,8 @@ def test_every_number_of_every_table_stands_in_a_row_of_its_own(laptop, tmp_path
     path = written(tmp_path, FORMAT["csv"].write(read_results_folder(laptop, {})), "tidy.csv")
     rows = read_csv(path, TIDY)
     _, tables, _ = analysed(laptop)
-    scaling = tables["scaling"].set_index("cell")["efficiency_ratio"].dropna().astype(float)
-    own = rows[(rows["table"] == "scaling") & (rows["quantity"] == "efficiency_ratio")].set_index("cell")["value"]
+    scaling = rows_of(tables["cells"], "train_step").set_index("cell")["efficiency_ratio"].dropna().astype(float)
+    own = rows[(rows["table"] == "cells") & (rows["quantity"] == "efficiency_ratio")].set_index("cell")["value"]
     assert np.allclose(own.sort_index().to_numpy(float), scaling.sort_index().to_numpy(float), rtol=1e-8)
     medians = rows[(rows["table"] == "measurements") & (rows["quantity"] == "p50_s")]
     assert len(medians) == (tables["measurements"]["status"] == "ok").sum()

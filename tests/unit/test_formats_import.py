@@ -27,10 +27,11 @@ from regatta.formats.base import Options
 from regatta.formats.importer import import_files
 from regatta.store.launch_files import read_store
 from regatta.store.records import violation
+from regatta.tables.cells import rows_of
 
 
 def scaling_of(tables, model):
-    rows = tables["scaling"]
+    rows = rows_of(tables["cells"], "train_step")
     own = rows[(rows["model"] == model) & (rows["stack"] == "imported")]
     return {(row.strategy, row.nodes, row.gpus_per_node): row for row in own.itertuples()}
 
@@ -90,7 +91,7 @@ def test_a_mean_stands_for_the_median_where_there_is_no_other_and_says_so(tmp_pa
     assert set(rows["stop"]) == {"imported: mean"}
     assert (rows["p50_s"] == rows["mean_s"]).all()
     assert rows["p75_s"].isna().all()
-    collectives = tables["collectives"]
+    collectives = rows_of(tables["cells"], "collective")
     assert collectives[collectives["operation"] == "barrier"]["busbw_gb_per_s"].isna().all()
 
 
@@ -190,7 +191,9 @@ def test_a_cell_has_as_many_repeats_as_there_are_launches_of_it(tmp_path):
     assert campaign["repeats"] == 2
     assert sorted(cell.get("repeats", 2) for cell in campaign["cells"]) == [1, 1, 1, 1, 2]
     assert "not_measured" not in set(tables["measurements"]["status"])
-    assert (tables["scaling"]["num_planned"] == tables["scaling"]["num_launches"]).all()
+    assert (
+        rows_of(tables["cells"], "train_step")["num_planned"] == rows_of(tables["cells"], "train_step")["num_launches"]
+    ).all()
     assert scaling_of(tables, "resnet50")["ddp", 1, 4].step_low_s == 0.0253
 
 
@@ -346,4 +349,6 @@ def test_a_report_has_no_table_of_memory_that_nobody_knows(tmp_path):
 
     run_import(tmp_path / "c", "ddp-2x4-gh200.txt")
     _, tables, _ = analysed(tmp_path / "c")
-    assert not section(report_data(make_campaign([], device="cpu"), None, memory=tables["memory"])).has_content
+    assert not section(
+        report_data(make_campaign([], device="cpu"), tables["measurements"], cells=tables["cells"])
+    ).has_content

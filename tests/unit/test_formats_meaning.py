@@ -6,6 +6,7 @@ import pytest
 from formats_files import analysed, run_import, text_of
 
 from regatta.core.errors import UserError
+from regatta.tables.cells import rows_of
 
 TABLE = "nccl-13-columns.txt"
 
@@ -27,7 +28,7 @@ def blocking() -> str:
 
 def num_launches(folder) -> set[int]:
     _, tables, _ = analysed(folder)
-    return set(tables["collectives"]["num_launches"])
+    return set(rows_of(tables["cells"], "collective")["num_launches"])
 
 
 OTHERS = {"blocking": blocking, "graph": lambda: changed(graph=10), "aggregated": lambda: changed(agg_iters=4)}

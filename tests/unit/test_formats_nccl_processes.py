@@ -10,6 +10,7 @@ from formats_files import analysed, read_text, run_import, text_of
 
 from regatta.core.errors import UserError
 from regatta.formats.base import Options
+from regatta.tables.cells import rows_of
 
 ONE, TWO = "nccl-one-process.json", "nccl-threads.json"  # 1 process x 8 GPUs; 2 processes x 2 threads x 2 GPUs
 
@@ -47,7 +48,7 @@ def test_the_bus_bandwidth_that_is_printed_is_that_of_all_ranks(tmp_path):
     run_import(tmp_path / "c", TWO)
     _, tables, _ = analysed(tmp_path / "c")
     printed = {r["size"]: r["in_place"]["bus_bw"] for r in json.loads(text_of(TWO))["results"]}
-    rows = tables["collectives"].set_index("message_bytes")
+    rows = rows_of(tables["cells"], "collective").set_index("message_bytes")
     assert set(rows["world_size"]) == {8}
     assert {size: rows.loc[size, "pipelined_busbw_gb_per_s"] for size in printed} == pytest.approx(printed, rel=1e-5)
 

@@ -358,7 +358,7 @@ def test_each_operation_has_the_bus_bandwidth_of_nccl_tests(tmp_path, program, c
     """1 MiB in 50 us on 4 ranks: algbw 20.97 GB/s."""
     text = head(program, ["n1"] * 4, most=MIB) + HEADINGS + row(MIB, 50.0, program, 4, **cell) + END
     imported(tmp_path, text)
-    [rate] = analysed(tmp_path / "results" / "c")[1]["collectives"]["busbw_gb_per_s"]
+    [rate] = analysed(tmp_path / "results" / "c")[1]["cells"]["busbw_gb_per_s"]
     assert rate == pytest.approx(MIB / 50 / 1000 * ratio)
 
 

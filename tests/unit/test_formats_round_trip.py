@@ -16,6 +16,7 @@ from regatta.compare.campaigns import compare_campaigns, read_campaign, read_imp
 from regatta.formats.base import Options
 from regatta.formats.importer import import_files
 from regatta.formats.results_folder import read_results_folder
+from regatta.tables.cells import rows_of
 
 SHAPES = [(1, 1), (1, 2), (1, 3), (2, 2), (2, 4)]
 WRITERS = {
@@ -152,12 +153,13 @@ def check_tables(before, after, ids):
     key = ["benchmark", "model", "bucket_cap_mb", "strategy", "operation", "algorithm", "message_bytes", "dtype",
            "nodes", "gpus_per_node", "stack", "backend", "device"]  # fmt: skip
     for name, columns in {
-        "scaling": ("step_s", "throughput_samples_per_s"),
-        "collectives": ("latency_s", "pipelined_s", "busbw_gb_per_s", "pipelined_busbw_gb_per_s"),
-        "batch_norms": ("time_s",),
+        "train_step": ("step_s", "throughput_samples_per_s"),
+        "collective": ("latency_s", "pipelined_s", "busbw_gb_per_s", "pipelined_busbw_gb_per_s"),
+        "sync_batchnorm": ("time_s",),
     }.items():
-        old = before[name][before[name]["cell"].isin(ids)]
-        own = [column for column in key if column in old]
-        tables = [table.set_index(own).sort_index()[list(columns)] for table in (old, after[name])]
+        old, new = (rows_of(tables["cells"], name) for tables in (before, after))
+        old = old[old["cell"].isin(ids)]
+        own = [column for column in key if column in old and column in new]
+        tables = [table.set_index(own).sort_index()[list(columns)] for table in (old, new)]
         assert tables[0].index.equals(tables[1].index), name
         assert tables[1].to_numpy(float) == pytest.approx(tables[0].to_numpy(float), rel=1e-9, nan_ok=True), name

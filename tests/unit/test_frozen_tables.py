@@ -130,7 +130,7 @@ def test_the_tables_are_what_they_were(name, tmp_path, capsys):
             path.unlink()
         for file, text in texts.items():
             if has_rows(file, text):
-                (golden / file).write_text(text, encoding="utf-8")
+                (golden / file).write_text(without_new_columns(text), encoding="utf-8")
     frozen = {path.name: path.read_text(encoding="utf-8") for path in golden.iterdir()}
     assert set(frozen) <= set(texts)
     known = {path.name for path in TABLES.rglob("*.*")} - set(frozen)  # a new topic adds tables

@@ -82,7 +82,7 @@ def test_only_the_live_view_needs_rich():
     assert names == {"regatta/run/live_view.py", "watch.py"}
 
 
-ORDER = "core model kit store runtimes launchers campaign run report plan topics formats compare".split()
+ORDER = "core model kit store runtimes launchers campaign run tables report plan topics formats compare".split()
 
 
 def test_the_packages_of_the_driver_import_each_other_in_one_direction():

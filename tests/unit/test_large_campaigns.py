@@ -12,7 +12,8 @@ from regatta.store import frozen_files
 from regatta.store.csv_files import FLAG, REAL, TEXT, WHOLE, make_table, to_csv, to_exact_csv
 from regatta.store.frozen_files import read_frozen
 from regatta.store.history import is_after_now
-from regatta.topics.base import once_per_report, values_by_cell
+from regatta.tables.primary_times import values_by_cell
+from regatta.topics.base import once_per_report
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from synthetic import (
     train_cell,
     write_results,
 )
-from typed import cell_row, collectives_table, peaks_by_cell
+from typed import call_cells, cell_row
 
 from regatta.campaign.expansion import expand
 from regatta.plan.batches import Price, make_batches
@@ -24,8 +24,8 @@ from regatta.report.panels import name_rows
 from regatta.run.preflight import plan_preflight
 from regatta.store.csv_files import MEASUREMENTS, make_table
 from regatta.store.frozen_files import read_frozen
+from regatta.tables.bandwidth import BUS_FACTOR, NODE_FACTOR, peak_bus_bandwidth
 from regatta.topics import communication
-from regatta.topics.bandwidth import BUS_FACTOR, NODE_FACTOR, peak_bus_bandwidth
 from regatta.topics.communication import collective_figures
 
 GPU = "NVIDIA GH200 120GB"
@@ -158,10 +158,15 @@ def test_launches_on_different_gpus_have_no_peak():
     assert peaks_by_cell(campaign, make_table([*rows, rows[0] | {"gpu": "another"}], MEASUREMENTS)) == {}
 
 
+def peaks_by_cell(campaign, measurements):
+    """Return the known peaks by cell."""
+    return call_cells(campaign, measurements).set_index("cell")["peak_gb_per_s"].dropna().to_dict()
+
+
 def figures_of(times, **more):
     campaign, measurements = tables_of(times, **more)
     medians = {cell["id"]: [seconds] for cell, seconds in times}
-    rows = name_rows(collectives_table(campaign, measurements), "collective", without=("message_bytes",))
+    rows = name_rows(call_cells(campaign, measurements), "collective", without=("message_bytes",))
     return sum(collective_figures(rows, medians), ())
 
 
@@ -204,7 +209,7 @@ def linked_report(folder, cells, gpu=GPU):
 def test_findings_say_the_percentage_and_the_section_the_links_with_their_sources(tmp_path, wording):
     data = linked_report(tmp_path / "r", [nccl_cell(2**30, 2, 4), nccl_cell(2**30, 2, 4, "all_gather")])
     found = communication.findings(data)
-    [row, _] = data.tables["collectives"].sort_values("operation", ascending=False).itertuples()
+    [row, _] = data.cells_of("collective").sort_values("operation", ascending=False).itertuples()
     assert [finding.kind for finding in found] == ["communication", "bandwidth", "bandwidth"]
     assert found[1].cells == (row.cell,)  # all-reduce comes first
     assert found[1].values["peak_ratio"].estimate == pytest.approx(row.busbw_gb_per_s / 175)
@@ -220,16 +225,16 @@ def test_a_bandwidth_above_the_peak_is_a_warning():
     # 2**30 bytes in 10 ms: 107.37 GB/s, as bus bandwidth x 7/4 = 187.9 of 175 on two nodes, x 3/2 of 450 on one.
     cells = [nccl_cell(2**30, 1, 4), nccl_cell(2**30, 2, 4)]
     campaign, measurements = tables_of([(cell, 0.01) for cell in cells])
-    data = report_data(campaign, measurements, collectives=collectives_table(campaign, measurements))
+    data = report_data(campaign, measurements)
     [above] = above_peak(data)
     assert (above.values["num"], above.values["num_known"]) == (1, 2)
     assert above.values["largest_ratio"].estimate == pytest.approx(1.0737, rel=1e-4)
     assert above.cells == (cells[1]["id"],)
     campaign, measurements = tables_of([(cell, 0.011) for cell in cells])  # 170.8 of 175
-    data = report_data(campaign, measurements, collectives=collectives_table(campaign, measurements))
+    data = report_data(campaign, measurements)
     assert above_peak(data) == []
     campaign, measurements = tables_of([(cell, 0.01) for cell in cells], links=None)
-    data = report_data(campaign, measurements, collectives=collectives_table(campaign, measurements))
+    data = report_data(campaign, measurements)
     assert above_peak(data) == []
 
 

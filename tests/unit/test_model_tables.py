@@ -20,7 +20,7 @@ from synthetic import (
 )
 from synthetic_failures import write_failing
 from test_golden_pages import text_of as text_of_page
-from typed import cell_row, scaling_table
+from typed import cell_row, step_cells
 
 from regatta.store.csv_files import MEASUREMENTS, make_table
 from regatta.topics.fits import fits_section as fits
@@ -64,7 +64,7 @@ def amdahl_tables():
                 rows.append(cell_row(cell) | {"repeat": repeat, "status": "ok", "window_step_s": step})
     measurements = make_table(rows, MEASUREMENTS)
     campaign = make_campaign(cells, device="cuda")
-    scaling = scaling_table(campaign, measurements)
+    scaling = step_cells(campaign, measurements)
     return campaign, measurements, scaling, scaling_models_table(scaling)
 
 

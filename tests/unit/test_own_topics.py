@@ -7,6 +7,7 @@ from synthetic import analyse, make_campaign, write_results
 from synthetic_own import MACHINE, program_cell, script_cell, write_own
 
 from regatta.core.text import three
+from regatta.tables.cells import cells_table
 from regatta.topics import programs, scripts
 from regatta.topics.status_matrix import status_matrix
 from regatta.topics.summary import summary
@@ -43,7 +44,7 @@ def test_without_a_baseline_the_throughput_counts_and_without_samples_the_step(t
     assert found["step"].estimate == pytest.approx(0.0776, rel=0.01)
     assert "throughput" not in found
     squares = [row.squares[0].text for group in status_matrix(without).groups for row in group.rows]
-    assert squares == [f"{three(1000 * time)} ms" for time in without.tables["scripts"]["step_s"]]
+    assert squares == [f"{three(1000 * time)} ms" for time in without.cells_of("script")["step_s"]]
 
 
 def test_a_baseline_that_was_not_measured_leaves_the_throughput(tmp_path):
@@ -58,14 +59,14 @@ def test_a_baseline_by_a_parameter_of_the_script_counts_samples(tmp_path):
     for cell, batch in zip(cells, (8, 16), strict=True):
         cell["spec"]["script"] = {"path": "/train.py", "arguments": [str(batch)], "parameters": {"batch": batch}}
     campaign = make_campaign(cells, repeats=5, baseline={"batch": 8})
-    rows = analyse(write_results(tmp_path / "r", campaign, MACHINE)).tables["scripts"].set_index("cell")
+    rows = analyse(write_results(tmp_path / "r", campaign, MACHINE)).cells_of("script").set_index("cell")
     assert set(rows["baseline"]) == {cells[0]["id"]}
     assert rows.loc[cells[1]["id"], "efficiency_ratio"] == pytest.approx(1, rel=0.01)
 
 
 def test_of_uncertain_efficiencies_the_highest_is_stated_before_the_judgement(tmp_path):
     data = make(tmp_path / "r", [script_cell(batch, gpus) for batch in (8, 16) for gpus in (1, 2)])
-    rows = data.tables["scripts"]
+    rows = data.cells_of("script")
     for batch, ratio, low, high in ((8, 0.37, 0.29, 0.47), (16, 0.9, 0.5, 1.6)):
         of_batch = (rows["world_size"] == 2) & (rows["samples_per_step"] == batch)
         rows.loc[of_batch, ["efficiency_ratio", "efficiency_low_ratio", "efficiency_high_ratio"]] = (ratio, low, high)
@@ -96,7 +97,7 @@ def test_one_value_is_no_figure_and_one_shape_shows_throughput(tmp_path):
     data = make(tmp_path / "r", [script_cell(8, 1, script="a.py"), script_cell(9, 1, script="b.py")])
     assert scripts.section(data).figures == ()
     squares = [row.squares[0] for group in status_matrix(data).groups for row in group.rows]
-    rates = data.tables["scripts"]["throughput_samples_per_s"]
+    rates = data.cells_of("script")["throughput_samples_per_s"]
     assert [square.text for square in squares] == [f"{three(rate)}" for rate in rates]
     assert [square.level for square in squares] == [None, None]
 
@@ -115,8 +116,9 @@ def test_sizes_of_one_launch_are_drawn_over_the_message_size(tmp_path):
     assert len(figure.table.cells) == 6
     # The output of two ranks names an all-gather: the factor is 1/2, and a call of 1 MiB takes 12.5 s.
     factors = data.measurements["world_size"].map({1: None, 2: 0.5}).astype("Float64")
-    data.tables["programs"] = programs.programs_table(data.campaign, data.measurements.assign(bus_factor=factors))
-    rows = data.tables["programs"].set_index(["world_size", "settings"])
+    data.tables["cells"] = cells_table(data.campaign, data.measurements.assign(bus_factor=factors))
+    data.once.clear()
+    rows = data.cells_of("program").set_index(["world_size", "settings"])
     assert rows.loc[2, "busbw_gb_per_s"]["n 5, size 1 MiB"] == pytest.approx(2**20 / 1e9 / 12.5 / 2, rel=0.01)
     assert rows.loc[1, "busbw_gb_per_s"].isna().all()
     section = programs.section(data)

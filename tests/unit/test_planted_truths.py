@@ -338,7 +338,7 @@ def said(request) -> Said:
 
 @pytest.mark.parametrize("said", CAMPAIGNS, indirect=True)
 def test_every_count_agrees_with_the_tables(said):
-    planned, ranges = said.data.measurements.dropna(subset="repeat"), said.data.tables["launch_ranges"]["range_ratio"]
+    planned, ranges = said.data.measurements.dropna(subset="repeat"), said.data.tables["cells"]["range_ratio"]
     statuses = Counter(planned["status"])
     failed, confidence = said.lines["failed"], said.lines["confidence"]
     assert failed["num_planned"] == said.answer["num_planned"] == sum(statuses.values())

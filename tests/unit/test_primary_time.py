@@ -5,20 +5,20 @@ import pytest
 from synthetic import collective_cell, make_campaign, train_cell
 from synthetic_sweep import sweep_campaign
 from typed import (
+    call_cells,
     cell_row,
-    collectives_table,
     comparisons_table,
     efficiencies_table,
     judge,
-    scaling_table,
+    step_cells,
     sweep_nodes_table,
 )
 
 from regatta.core.benchmarks import benchmark_names, load_benchmark
 from regatta.store.csv_files import MEASUREMENTS, make_table
-from regatta.topics.base import fallback_text, primary_columns, primary_times
+from regatta.tables.primary_times import primary_columns, primary_times
+from regatta.topics.base import fallback_text
 from regatta.topics.slow_launches import slow_launches_table
-from regatta.topics.stability import launch_ranges_table
 
 NOISE = (0.99, 1.0, 1.01)  # of three launches
 
@@ -93,13 +93,13 @@ def test_efficiency_bandwidth_and_ranges_follow_the_windows():
     ]
     campaign = make_campaign(cells, repeats=3)
     rows = rows_of(cells, [1.0, 1.25, 2.0], [3.0, 3.0, 3.0])
-    table = scaling_table(campaign, rows).set_index("cell")
+    table = step_cells(campaign, rows).set_index("cell")
     assert table.loc[[cell["id"] for cell in two], "efficiency_ratio"].to_list() == pytest.approx([0.8, 0.5])
     assert set(efficiencies_table(campaign, rows)["baseline"]) == {one["id"]}
-    medians = launch_ranges_table(rows).set_index("cell")["median_s"].to_dict()
+    medians = table["median_s"].to_dict()
     assert medians == pytest.approx({cells[0]["id"]: 1.0, cells[1]["id"]: 1.25, cells[2]["id"]: 2.0})
     calls = [collective_cell(10**6, 1, 2)]
-    row = collectives_table(make_campaign(calls, repeats=3), rows_of(calls, [0.001], [0.003])).iloc[0]
+    row = call_cells(make_campaign(calls, repeats=3), rows_of(calls, [0.001], [0.003])).iloc[0]
     mean = np.exp(np.log(NOISE).mean())
     assert (row["time_s"], row["latency_s"]) == pytest.approx((0.001 * mean, 0.003 * mean))
     assert row["busbw_gb_per_s"] == pytest.approx(1 / mean)

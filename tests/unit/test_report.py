@@ -24,7 +24,7 @@ from synthetic import (
 )
 
 import warm_start
-from regatta.report.cells import decoded
+from regatta.report.explore import decoded
 from regatta.report.headline import headline_figure
 from regatta.report.page import LIMITS, provenance, script_source
 from regatta.report.panels import Figure, Section, Table
@@ -346,7 +346,7 @@ def test_the_command_lines_run_without_snakemake_and_leave_no_draft(tmp_path):
         warm_start.script(script, "--campaign", campaign, *arguments, check=True)
     found = sorted(str(path.relative_to(out)) for path in out.rglob("*") if path.is_file())
     tables = [f"tables/{name}.csv" for name in sorted(TABLES)]
-    names = "answer.json epochs.csv jobs.csv launches.csv measurements.csv problems.json ranks.csv report.html".split()
+    names = "answer.json cells.csv epochs.csv jobs.csv launches.csv measurements.csv problems.json ranks.csv report.html".split()
     assert found == [*names, *tables, "waits.csv"]
 
 

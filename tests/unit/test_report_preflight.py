@@ -2,7 +2,6 @@ import html
 import json
 import re
 
-import pandas as pd
 import pytest
 from synthetic import CLUSTER, cluster_campaign, make_campaign, make_report, report_data, train_cell, write_results
 from synthetic_preflight import looked_at, make_preflight, make_seen, make_stack, three_stacks, write_preflight
@@ -10,6 +9,7 @@ from test_report import SCRIPTS, Page, visible
 
 import warm_start
 from regatta.kit.kinds import LOW, NOTE
+from regatta.store.csv_files import MEASUREMENTS, make_table
 from regatta.topics.preflight_section import TOPIC, findings, preflight_rows
 
 
@@ -93,9 +93,14 @@ def test_notes_are_shown_and_fail_nothing(tmp_path):
     assert "failure" not in section
 
 
+def measured(*rows):
+    """Return measurements of cells on a stack, with a status."""
+    return make_table([dict(zip(("cell", "stack", "status"), row, strict=True)) for row in rows], MEASUREMENTS)
+
+
 def test_numbers_of_stacks_that_failed_or_were_not_checked_are_warned_of():
     rows = [("bind", "ok"), ("contained", "ok"), ("contained", "ok"), ("host", "failed"), ("other", "ok")]
-    measurements = pd.DataFrame(rows, columns=["stack", "status"]).assign(cell=list("abbcd"))
+    measurements = measured(*((cell, *row) for cell, row in zip("abbcd", rows, strict=True)))
     preflight = make_preflight()
     finding, failed, unchecked = findings(report_data(make_campaign([]), measurements, preflight=preflight))
     assert (finding.kind, finding.values["stacks"]) == ("preflight_failed", ("contained", "host"))
@@ -112,7 +117,7 @@ def test_numbers_of_stacks_that_failed_or_were_not_checked_are_warned_of():
 def test_a_stack_that_failed_on_one_node_type_failed():
     preflight = make_preflight()
     preflight["stacks"] += [{**stack, "verdict": {**stack["verdict"], "ok": True}} for stack in preflight["stacks"]]
-    measurements = pd.DataFrame({"cell": ["a"], "stack": ["contained"], "status": ["ok"]})
+    measurements = measured(("a", "contained", "ok"))
     finding, failed = findings(report_data(make_campaign([]), measurements, preflight=preflight))
     assert (finding.values["num_stacks"], failed.values) == (3, {"stacks": {"contained": 1}})
 

@@ -9,7 +9,7 @@ from regatta.kit.kinds import FAIR, NOTE
 from regatta.store.csv_files import MEASUREMENTS, make_table
 from regatta.store.records import measured
 from regatta.topics.stability import PRECISION as TOPIC
-from regatta.topics.stability import findings, launch_ranges_table
+from regatta.topics.stability import findings
 
 
 def columns_of(slowest_ns):
@@ -99,8 +99,7 @@ def test_a_missed_precision_is_shown_beside_the_variation_between_launches():
         for i, (time, width) in enumerate([(1e-3, 0.02), (1e-3, 0.015), (1.1e-3, 0.03)])
     ]
     measurements = make_table(rows, MEASUREMENTS)
-    ranges = launch_ranges_table(measurements)
-    found = findings(report_data(make_campaign([cell], repeats=6), measurements, launch_ranges=ranges))
+    found = findings(report_data(make_campaign([cell], repeats=6), measurements))
     [missed] = [finding for finding in found if finding.kind == "imprecise"]
     values = {name: missed.values[name].estimate for name in ("half_width_ratio", "between_ratio")}
     assert values == {"half_width_ratio": 0.02, "between_ratio": pytest.approx(0.1)}

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from synthetic import make_campaign, train_cell
-from typed import cell_row, scaling_table
+from typed import cell_row, step_cells
 
 from regatta.store.csv_files import MEASUREMENTS, make_table
 from regatta.topics.fits.scaling import PREDICTED, SCALING_MODELS, SIGMA, scaling_models_table
@@ -26,7 +26,7 @@ def table_of(cells_and_steps):
         for repeat, step in enumerate(steps)
     ]
     measurements = make_table(rows, MEASUREMENTS)
-    return scaling_models_table(scaling_table(make_campaign([cell for cell, _ in cells_and_steps]), measurements))
+    return scaling_models_table(step_cells(make_campaign([cell for cell, _ in cells_and_steps]), measurements))
 
 
 def rows_of(curves, shapes=SHAPES):

@@ -4,24 +4,22 @@ import json
 import re
 
 import numpy as np
+import pandas as pd
 import pytest
 from synthetic import LAPTOP, analyse, make_campaign, make_report, train_cell, write_results
 from synthetic_waits import write_waits
 
 from regatta.report.lines import Panel, PlotAxis, Point, Series
-from regatta.store.csv_files import make_table
 from regatta.topics.base import Topic
 from regatta.topics.catalog import _tables_of, sections
-from regatta.topics.stability import LAUNCH_RANGES, section
+from regatta.topics.stability import section
 
 
-def ranges_of(**ratios):
-    rows = [
-        {"cell": cell, "num_launches": 1 if ratio is None else 3, "median_s": 0.1, "min_s": 0.1, "max_s": 0.1}
-        | {"range_ratio": ratio}
-        for cell, ratio in ratios.items()
-    ]
-    return make_table(rows, LAUNCH_RANGES)
+def with_ranges(data, ratios):
+    """Set the variation of cells: of these, and of no other; None: of one launch."""
+    cells = data.tables["cells"]
+    ratios = cells["cell"].map(ratios).astype("Float64") if ratios else pd.array([None] * len(cells), dtype="Float64")
+    data.tables["cells"] = cells.assign(range_ratio=ratios)
 
 
 def data_of(folder, cells, repeats=3, **options):
@@ -37,14 +35,14 @@ def test_the_most_variable_cell_comes_first_and_a_single_launch_not_at_all(tmp_p
     cells = [train_cell("resnet18", 1, 1, "ddp", bucket) for bucket in range(1, 26)]
     data = data_of(tmp_path / "r", cells)
     ids = [cell["id"] for cell in cells]
-    data.tables["launch_ranges"] = ranges_of(**dict(zip(ids, (0.02, 0.02, None, 0.3, 0.051), strict=False)))
+    with_ranges(data, dict(zip(ids, (0.02, 0.02, None, 0.3, 0.051), strict=False)))
     [table] = section(data).tables
     assert table.cells == (ids[3], ids[4], ids[0], ids[1])
     assert [row[-1] for row in table.rows] == ["30.0", "5.10", "2.00", "2.00"]
-    data.tables["launch_ranges"] = ranges_of(**dict.fromkeys(ids, 0.01))
+    with_ranges(data, dict.fromkeys(ids, 0.01))
     [table] = section(data).tables
     assert (len(table.rows), table.caption.endswith("first 20 of 25")) == (20, True)
-    data.tables["launch_ranges"] = ranges_of(**dict.fromkeys(ids))
+    with_ranges(data, {})
     assert section(data).tables == ()
 
 

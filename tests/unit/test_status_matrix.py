@@ -60,7 +60,7 @@ def test_the_bus_bandwidth_is_that_of_the_summary_also_if_a_cell_lacks_launches(
     data, _, squares = matrix_of(tmp_path / "r", make_campaign(cells), LAPTOP, fault)
     [_, best] = communication.findings(data)
     value = best.values["busbw_gb_per_s"].estimate
-    assert value < data.tables["collectives"]["busbw_gb_per_s"].max()
+    assert value < data.cells_of("collective")["busbw_gb_per_s"].max()
     assert [square.text for square in squares.values()] == [f"{three(value)} GB/s"]
 
 
@@ -72,7 +72,7 @@ def test_shapes_go_across_by_number_of_ranks(tmp_path):
 
 def test_a_square_shows_the_most_efficient_bucket_as_the_table_has_it(laptop):
     data, _, squares = laptop
-    scaling = data.tables["scaling"].set_index("cell")
+    scaling = data.cells_of("train_step").set_index("cell")
     square = squares["ResNet-18", "ddp", "1×2"]
     best = max(float(scaling.loc[cell, "efficiency_ratio"]) for cell in square.cells)
     assert len(square.cells) == 2
@@ -84,13 +84,13 @@ def test_a_cell_with_all_its_launches_precedes_a_faster_one_without(tmp_path):
     cells = [train_cell("resnet18", 1, 1, "none"), *(train_cell("resnet18", 1, 2, "ddp", bucket) for bucket in (1, 25))]
     campaign = make_campaign(cells, repeats=2)
     data, _, squares = matrix_of(tmp_path / "all", campaign)
-    ratio = data.tables["scaling"].set_index("cell")["efficiency_ratio"]
+    ratio = data.cells_of("train_step").set_index("cell")["efficiency_ratio"]
     ids = [cell["id"] for cell in cells[1:]]
     slower, faster = sorted(ids, key=ratio.get)
     assert squares["ResNet-18", "ddp", "1×2"].level == ratio[faster]
     fault = {(faster, 0): ("failed", "measure", "boom")}
     data, _, squares = matrix_of(tmp_path / "lost", campaign, faults=fault)
-    ratio = data.tables["scaling"].set_index("cell")["efficiency_ratio"]
+    ratio = data.cells_of("train_step").set_index("cell")["efficiency_ratio"]
     assert squares["ResNet-18", "ddp", "1×2"].level == ratio[slower]
 
 
@@ -98,7 +98,7 @@ def test_an_uncertain_efficiency_is_marked_and_has_no_color(tmp_path):
     cells = [train_cell("resnet18", 1, 1, "none"), train_cell("resnet18", 1, 2)]
     noisy = dataclasses.replace(LAPTOP, noise=0.3)
     data, _, squares = matrix_of(tmp_path / "r", make_campaign(cells, repeats=6), noisy)
-    row = data.tables["scaling"].set_index("cell").loc[cells[1]["id"]]
+    row = data.cells_of("train_step").set_index("cell").loc[cells[1]["id"]]
     assert row["efficiency_high_ratio"] - row["efficiency_low_ratio"] > 0.2 * row["efficiency_ratio"]
     square = squares["ResNet-18", "ddp", "1×2"]
     text = f"{100 * row['efficiency_ratio']:.0f}"
@@ -139,7 +139,7 @@ def test_launches_without_a_record_have_not_failed(tmp_path):
 def test_without_a_baseline_a_square_has_the_throughput_and_no_color(tmp_path):
     data, _, squares = matrix_of(tmp_path / "r", make_campaign([train_cell("resnet18", 1, 2)], repeats=1))
     [square] = squares.values()
-    rate = float(data.tables["scaling"]["throughput_samples_per_s"].iloc[0])
+    rate = float(data.cells_of("train_step")["throughput_samples_per_s"].iloc[0])
     assert float(square.text) == pytest.approx(rate, rel=5e-3)
     assert square.level is None
 
@@ -148,7 +148,7 @@ def test_a_collective_shows_the_bus_bandwidth_of_its_largest_message(tmp_path):
     cells = [collective_cell(4096 * 4**i, 1, 2) for i in range(3)]
     data, _, squares = matrix_of(tmp_path / "r", make_campaign(cells, repeats=2))
     [square] = squares.values()
-    rows = data.tables["collectives"].set_index("message_bytes")
+    rows = data.cells_of("collective").set_index("message_bytes")
     assert square.text.endswith(" GB/s")
     assert float(square.text.split()[0]) == pytest.approx(float(rows.loc[65536, "busbw_gb_per_s"]), rel=5e-3)
     assert "64 KiB" in square.note
@@ -206,7 +206,7 @@ def test_very_many_rows_are_folded_by_subject_with_their_range(tmp_path, monkeyp
     cells = [train_cell("resnet18", 1, n, s, batch_size=b) for b in batches for n, s in ((1, "none"), (2, "ddp"))]
     data, matrix, _ = matrix_of(tmp_path / "r", make_campaign(cells, repeats=1))
     assert matrix.is_folded
-    known = data.tables["scaling"]
+    known = data.cells_of("train_step")
     known = known[known["cell"] != known["baseline"]]["efficiency_ratio"].astype(float)
     [group] = matrix.groups
     assert group.summary.startswith(f"{100 * known.min():.0f}")

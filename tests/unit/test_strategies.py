@@ -4,7 +4,7 @@ import re
 
 import pytest
 from synthetic import collective_cell, make_campaign, report_data, train_cell
-from typed import cell_row, memory_table, strategies_table
+from typed import cell_row, step_cells
 
 from regatta.report.panels import name_rows
 from regatta.store.csv_files import MEASUREMENTS, make_table
@@ -28,14 +28,15 @@ def tables(*cells_and_launches):
     ]
     campaign = make_campaign([cell for cell, _ in cells_and_launches], repeats=3)
     measurements = make_table(rows, MEASUREMENTS)
-    return strategies_table(campaign, measurements), memory_table(campaign, measurements), measurements
+    cells = step_cells(campaign, measurements)
+    return cells[cells["world_size"] > 1].reset_index(drop=True), cells, measurements
 
 
 def test_exposed_and_hidden_are_taken_within_each_launch():
     [row] = tables((train_cell("resnet18", 1, 2), LAUNCHES))[0].to_dict("records")
     assert row["exposed_s"] == pytest.approx(0.014)  # the mean of 10, 20 and 12 ms
     assert row["exposed_low_s"] + row["exposed_high_s"] == pytest.approx(0.028)
-    assert row["interval"] == "interval"
+    assert row["exposed_interval"] == "interval"
     assert row["exposed_share_ratio"] == pytest.approx(0.14)
     assert row["hidden_ratio"] == pytest.approx(0.65)
     assert row["host_wait_s"] == pytest.approx(0.002)
@@ -70,7 +71,7 @@ def test_one_rank_and_collectives_have_no_row_and_unknown_values_are_empty():
 
 def test_a_cell_without_a_record_has_a_row():
     [row] = tables((train_cell("resnet18", 1, 2), []))[0].to_dict("records")
-    assert (row["num_launches"], row["interval"]) == (0, "none")
+    assert (row["num_launches"], row["exposed_interval"]) == (0, "none")
 
 
 def test_memory_is_the_largest_over_launches(wording):
@@ -78,10 +79,12 @@ def test_memory_is_the_largest_over_launches(wording):
     launches = [{"saved_bytes": 10, "peak_rss_bytes": 7}, {"saved_bytes": 12, "peak_rss_bytes": 5}]
     _, memory, _ = tables((cell, launches))
     assert (memory["saved_bytes"][0], memory["peak_rss_bytes"][0]) == (12, 7)
-    data = report_data(make_campaign([], device="cpu"), None, memory=memory)
+    data = report_data(make_campaign([], device="cpu"), make_table([], MEASUREMENTS), cells=memory)
     [shown] = section(data).tables
     assert [row[1:] for row in shown.rows] == [("12", "7")]
-    assert not section(report_data(make_campaign([], device="cpu"), None, memory=memory[:0])).has_content
+    assert not section(
+        report_data(make_campaign([], device="cpu"), make_table([], MEASUREMENTS), cells=memory[:0])
+    ).has_content
 
 
 def test_the_table_of_a_figure_has_exposed_time_and_its_range(wording):

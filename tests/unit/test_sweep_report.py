@@ -17,7 +17,7 @@ from regatta.compare.campaigns import compare_campaigns, read_campaign
 from regatta.compare.comparison_output import comparison_text
 from regatta.compare.trends import times_of_cells
 from regatta.kit.kinds import filled
-from regatta.report.cells import data_block
+from regatta.report.explore import data_block
 from regatta.report.lines import PlotAxis
 from regatta.report.strips import Strip
 from regatta.store.csv_files import MEASUREMENTS, make_table
@@ -336,9 +336,9 @@ def test_a_pair_is_a_finding_only_if_none_of_its_nodes_explains_it(of_pairs):
 
 def test_topics_that_would_pool_nodes_have_no_tables_and_no_sections(of_nodes):
     with_rows = {name for name in catalog.TABLES if len(of_nodes.tables[name])}
-    of_all = {"sweep_nodes", "launch_ranges", "slow_launches", "failures", "timeline", "allocations"}
+    of_all = {"sweep_nodes", "slow_launches", "failures", "timeline", "allocations"}
     assert with_rows == of_all & with_rows
-    assert {"sweep_nodes", "launch_ranges", "failures"} <= with_rows
+    assert {"sweep_nodes", "failures"} <= with_rows
     shown = catalog.sections(of_nodes)
     assert [section.id for section in shown] == ["sweep", "stability", "failures", "timeline"]
 

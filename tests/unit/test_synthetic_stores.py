@@ -160,7 +160,7 @@ def run_script(monkeypatch, name, *options):
 JUDGEMENTS = {
     "comparisons": ("time_ratio", "time_low_ratio", "time_high_ratio", "p_adjusted", "verdict", "launches_needed"),
     "settings": ("cost_ratio", "cost_low_ratio", "cost_high_ratio", "may_be_best", "p_adjusted"),
-    "scaling": ("efficiency_ratio", "efficiency_low_ratio", "efficiency_high_ratio", "grade"),
+    "cells": ("efficiency_ratio", "efficiency_low_ratio", "efficiency_high_ratio", "grade"),
 }
 
 
@@ -188,7 +188,8 @@ def judged_store(folder, order=list, name=str, edit=list):
     for lines in edit_launches(folder):
         lines[:] = edit(lines)
     analyse_files(folder)
-    tables = {table: pd.read_csv(folder / "tables" / f"{table}.csv") for table in JUDGEMENTS}
+    files = {table: folder / ("" if table == "cells" else "tables") / f"{table}.csv" for table in JUDGEMENTS}
+    tables = {table: pd.read_csv(file) for table, file in files.items()}
     return {
         (table, keys[row["cell"]], column): row[column]
         for table, columns in JUDGEMENTS.items()

@@ -4,6 +4,7 @@ from synthetic_training import run_cell, run_record
 from test_training_runs import ALONE, OWN, T, tables_of
 
 from regatta.report.panels import name_rows, panels
+from regatta.tables.cells import rows_of
 from regatta.topics.training_runs import common_of_runs, training_run_figures, training_tables
 
 SUBJECT = "CIFAR CNN on synthetic images"
@@ -13,10 +14,12 @@ CUSTOM = "custom all-reduce"
 def figures_of(folder, cells, repeats=2, **values):
     records = [run_record(cell, repeat, T, **values) for cell in cells for repeat in range(repeats)]
     tables, collected, _ = tables_of(folder, cells, records, repeats)
-    return training_run_figures(name_rows(tables["training_runs"], "train_run"), collected["epochs"]), tables
+    return training_run_figures(
+        name_rows(rows_of(tables["cells"], "train_run"), "train_run"), collected["epochs"]
+    ), tables
 
 
-def rows_of(table):
+def lines_of(table):
     return [dict(zip(table.columns, row, strict=True)) for row in table.rows]
 
 
@@ -30,8 +33,8 @@ def test_figures_and_tables_have_where_trainings_ended(tmp_path):
         [(run, "2/2", end) for run, end in zip(runs, ends, strict=True)]
         for ends in (("10.0", "10.0"), ("4.200", "4.200"), ("3.00", "3.02"))
     ]
-    outcome, memory = training_tables(name_rows(tables["training_runs"], "train_run"))
-    row = rows_of(outcome)[1]
+    outcome, memory = training_tables(name_rows(rows_of(tables["cells"], "train_run"), "train_run"))
+    row = lines_of(outcome)[1]
     assert row["Cell"].startswith(SUBJECT)
     assert (row["n"], row["Total time (s)"], row["Throughput (samples/s)"]) == ("2/2", "3.02", "1,600")
     assert (row["Train loss"], row["Test loss"], row["range of test loss"]) == ("4.000", "4.200", "(4.200 to 4.200)")
@@ -43,7 +46,7 @@ def test_the_settings_of_all_runs_are_in_the_lead(tmp_path):
     [figure, *_], tables = figures_of(tmp_path, [run_cell("own", data="cifar100", data_folder="/data")])
     assert figure.title == SUBJECT.join(("Accuracy: ", " · 1×2")).replace("synthetic images", "CIFAR-100")
     words = {"2 epochs", "batch 32", "2 accumulation steps", "seed 1", "batch norm"}
-    assert all(word in common_of_runs(tables["training_runs"]) for word in words)
+    assert all(word in common_of_runs(rows_of(tables["cells"], "train_run")) for word in words)
 
 
 def test_many_trainings_are_divided_by_shape(tmp_path):
@@ -56,13 +59,13 @@ def test_many_trainings_are_divided_by_shape(tmp_path):
 def test_lines_of_a_panel_are_called_by_what_differs_in_it(tmp_path):
     cells = [run_cell(s, gpus=g, norm=n) for s in ("ddp", "own") for g in (1, 2) for n in ("batch", "own_sync")]
     _, tables = figures_of(tmp_path, cells)
-    rows = name_rows(tables["training_runs"], "train_run")
+    rows = name_rows(rows_of(tables["cells"], "train_run"), "train_run")
     found = list(panels(rows, lambda name: (*name.series, "shape"), splits=("shape",), most=6))
     words = sorted(f"{s} {n}" for s in ("ddp", "custom all-reduce") for n in ("batch norm", "custom sync batch norm"))
     assert [(text, sorted(part["label"])) for text, part in found] == [
         (f"{SUBJECT} · {shape}", words) for shape in ("1×1", "1×2")
     ]
-    few = name_rows(tables["training_runs"].query("norm == 'batch'"), "train_run")
+    few = name_rows(rows_of(tables["cells"], "train_run").query("norm == 'batch'"), "train_run")
     [(text, part)] = panels(few, lambda name: (*name.series, "shape"), splits=("shape",))
     assert (text, sorted(part["label"])) == (SUBJECT, [f"{CUSTOM}\n1×1", f"{CUSTOM}\n1×2", "ddp\n1×1", "ddp\n1×2"])
     many = list(panels(rows, lambda name: (*name.series, "shape"), splits=(), most=6))
@@ -75,7 +78,7 @@ def test_times_of_short_epochs_are_in_milliseconds(tmp_path):
     records = [run_record(cell, 0, T) for cell in (OWN, ALONE)]
     tables, collected, _ = tables_of(tmp_path / "short", [OWN, ALONE], records, 1)
     short = collected["epochs"].assign(epoch_s=collected["epochs"]["epoch_s"] / 100)
-    chart = training_run_figures(name_rows(tables["training_runs"], "train_run"), short)[2].chart
+    chart = training_run_figures(name_rows(rows_of(tables["cells"], "train_run"), "train_run"), short)[2].chart
     assert chart.y.label == "Epoch time (ms)"
     places = {round(point.reported, 1) for series in chart.series for point in series.points}
     assert places == {10.0, 10.1, 20.0, 20.1}

@@ -13,10 +13,10 @@ from regatta.report.panels import name_rows
 from regatta.store.collect import read_collected, write_collected
 from regatta.store.csv_files import MEASUREMENTS, make_table
 from regatta.store.records import number, problem_of, training_of
+from regatta.tables.cells import columns_with, rows_of
 from regatta.topics.summary import summary
 from regatta.topics.training_runs import (
     TOPIC,
-    TRAINING_RUNS,
     findings,
     training_run_figures,
 )
@@ -82,18 +82,20 @@ def test_a_run_has_means_over_launches_with_their_range(tmp_path):
     records = [run_record(OWN, repeat, T, accuracy=[0.05, end]) for repeat, end in enumerate(ends)]
     records[1]["samples_ns"] = [[4 * 10**9, 6 * 10**9], [1, 1]]
     tables, _, _ = tables_of(tmp_path, [OWN, DDP], records)
-    done, planned = sorted(tables["training_runs"].to_dict("records"), key=lambda row: -row["num_launches"])
+    done, planned = sorted(
+        rows_of(tables["cells"], "train_run").to_dict("records"), key=lambda row: -row["num_launches"]
+    )
     assert (done["num_launches"], done["num_planned"], done["interval"]) == (2, 3, "range")
     assert done["accuracy_ratio"] == pytest.approx(0.2)
     assert (done["accuracy_low_ratio"], done["accuracy_high_ratio"]) == pytest.approx((0.10, 0.30))
     # 1.01 + 2.01 s, and 4 + 6 s.
     assert (done["total_s"], done["total_low_s"], done["total_high_s"]) == pytest.approx((30.2**0.5, 3.02, 10.0))
     assert (done["epoch_train_s"], done["epoch_test_s"]) == pytest.approx((1.2, 0.31))
-    assert done["throughput_samples_per_s"] == pytest.approx(1920 / 1.2)
+    assert done["training_run_throughput_samples_per_s"] == pytest.approx(1920 / 1.2)
     assert (done["train_loss"], done["test_loss"]) == (4.0, 4.2)
     assert (done["peak_allocated_bytes"], done["peak_rss_bytes"]) == (170_099_200, 800_000_001)
     assert (planned["cell"], planned["num_launches"], planned["interval"]) == (DDP["id"], 0, "none")
-    assert tables["training_runs"].set_index("cell").loc[DDP["id"], ["total_s", "test_loss"]].isna().all()
+    assert rows_of(tables["cells"], "train_run").set_index("cell").loc[DDP["id"], ["total_s", "test_loss"]].isna().all()
 
 
 def test_only_the_record_that_counts_has_epochs(tmp_path):
@@ -117,7 +119,7 @@ def test_losses_are_compared_to_the_last_digit_and_so_written(tmp_path):
         run_record(ALONE, 0, T),
     ]
     tables, _, _ = tables_of(tmp_path, [OWN, DDP, ALONE], records)
-    same = tables["training_runs"].set_index("cell")["has_same_losses"]
+    same = rows_of(tables["cells"], "train_run").set_index("cell")["has_same_losses"]
     assert not same[OWN["id"]]
     assert same[DDP["id"]]
     assert same.isna()[ALONE["id"]]
@@ -125,15 +127,16 @@ def test_losses_are_compared_to_the_last_digit_and_so_written(tmp_path):
 
 @pytest.mark.parametrize(("device", "num"), [("cpu", 1), ("cuda", 0)])
 def test_other_losses_of_the_same_training_are_warned_of_on_a_cpu_alone(device, num):
-    row = {"cell": OWN["id"], "device": device, "has_same_losses": False}
+    row = {"cell": OWN["id"], "benchmark": "train_run", "device": device, "has_same_losses": False}
     runs = make_table(
-        [row, row | {"cell": DDP["id"], "has_same_losses": True}, row | {"has_same_losses": None}], TRAINING_RUNS
+        [row, row | {"cell": DDP["id"], "has_same_losses": True}, row | {"has_same_losses": None}],
+        columns_with(["train_run"]),
     )
     campaign, rows = (
         make_campaign([OWN, DDP], repeats=6),
         [cell_row(cell) | {"status": "failed"} for cell in (OWN, DDP)],
     )
-    found = findings(report_data(campaign, make_table(rows, MEASUREMENTS), training_runs=runs))
+    found = findings(report_data(campaign, make_table(rows, MEASUREMENTS), cells=runs))
     found = [finding for finding in found if finding.kind == "different_losses"]
     assert [(f.values, f.cells) for f in found] == [({"num": 1, "num_known": 2}, (OWN["id"],))] * num
 
@@ -161,7 +164,7 @@ def test_a_damaged_record_is_refused_with_its_reason(tmp_path, values, words):
     record = run_record(OWN, 0, T, **values)
     tables, collected, problems = tables_of(tmp_path, [OWN], [record], repeats=1)
     assert len(collected["epochs"]) == len(collected["ranks"]) == 0
-    assert tables["training_runs"]["num_launches"].tolist() == [0]
+    assert rows_of(tables["cells"], "train_run")["num_launches"].tolist() == [0]
     [problem] = problems["invalid"]
     assert words in problem["problem"] or words == "values: "
     assert collected["measurements"]["status"].tolist() == ["not_measured"]
@@ -186,11 +189,11 @@ def test_unknown_stays_unknown(tmp_path):
     record = run_record(OWN, 0, T, train_loss=[None, None], train_samples_per_epoch=None)
     record |= {"samples_ns": None, "slowest_rank_samples_ns": [10**9, 10**9], "parts_ns": None, "memory": None}
     tables, collected, _ = tables_of(tmp_path, [OWN], [record])
-    row = tables["training_runs"].iloc[0]
+    row = rows_of(tables["cells"], "train_run").iloc[0]
     assert row["total_s"] == 2.0
     assert row[["train_loss", "epoch_train_s", "throughput_samples_per_s", "peak_rss_bytes"]].isna().all()
     assert collected["ranks"][["total_s", "peak_allocated_bytes"]].isna().all(axis=None)
-    figures = training_run_figures(name_rows(tables["training_runs"], "train_run"), collected["epochs"])
+    figures = training_run_figures(name_rows(rows_of(tables["cells"], "train_run"), "train_run"), collected["epochs"])
     assert [figure.id for figure in figures] == ["accuracy-1", "test-loss-1", "epoch-time-1"]
 
 

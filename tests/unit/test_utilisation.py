@@ -4,7 +4,7 @@ import pandas as pd
 import pytest
 from campaign_files import message, small
 from synthetic import make_campaign, train_cell
-from typed import cell_row, header, memory_table, peaks_text, scaling_table
+from typed import cell_row, header, peaks_text, step_cells
 
 from regatta.report.panels import name_rows
 from regatta.store.csv_files import MEASUREMENTS, make_table
@@ -31,7 +31,7 @@ def row_of(cell, peaks=PEAKS, launches=1, **columns):
     row = cell_row(cell) | {"status": "ok", "window_step_s": 0.1} | columns
     rows = [row | {"repeat": repeat} for repeat in range(launches)]
     campaign = make_campaign([cell], repeats=launches, cluster={"name": "c", "peaks": peaks})
-    return scaling_table(campaign, make_table(rows, MEASUREMENTS)).astype(object).iloc[0]
+    return step_cells(campaign, make_table(rows, MEASUREMENTS)).astype(object).iloc[0]
 
 
 def test_tokens_are_samples_times_their_length():
@@ -96,7 +96,7 @@ def test_a_record_without_operations_and_a_frozen_campaign_without_peaks_give_no
     assert pd.isna(row_of(lm_cell(), **ON_GPU)["compute_per_gpu_tflop_per_s"])
     cell = lm_cell()
     row = cell_row(cell) | {"status": "ok", "window_step_s": 0.1, "repeat": 0, "flops_per_sample": 10**9} | ON_GPU
-    table = scaling_table(make_campaign([cell]), make_table([row], MEASUREMENTS))
+    table = step_cells(make_campaign([cell]), make_table([row], MEASUREMENTS))
     assert table["mfu_ratio"].isna().all()
 
 
@@ -105,7 +105,7 @@ def test_launches_on_different_gpus_have_no_mfu():
     row = cell_row(cell) | {"status": "ok", "window_step_s": 0.1, "flops_per_sample": 10**9} | ON_GPU
     rows = [row | {"repeat": 0}, row | {"repeat": 1, "gpu": "another"}]
     campaign = make_campaign([cell], cluster={"name": "c", "peaks": PEAKS})
-    assert scaling_table(campaign, make_table(rows, MEASUREMENTS))["mfu_ratio"].isna().all()
+    assert step_cells(campaign, make_table(rows, MEASUREMENTS))["mfu_ratio"].isna().all()
 
 
 def test_the_name_of_all_gpus_of_a_launch_and_torchs_settings_are_taken_from_its_first_line():
@@ -153,7 +153,7 @@ def test_tokens_and_mfu_stand_in_the_throughput_table_and_the_peak_with_its_sour
     cell = lm_cell()
     campaign = make_campaign([cell], device="cuda", cluster={"name": "c", "peaks": PEAKS})
     rows = make_table([measured(cell, **LM_SMALL, **ON_GPU)], MEASUREMENTS)
-    scaling = scaling_table(campaign, rows)
+    scaling = step_cells(campaign, rows)
     _, (figure,) = scaling_figures(name_rows(scaling, "train_step"), {cell["id"]: [0.1]}, "cuda")
     numbers = dict(zip(figure.table.columns, figure.table.rows[0], strict=True))
     # 4 GPUs x 4 sequences x 128 tokens / 0.1 s; 4 x 96.049e9 / 0.1 s = 3.84 TFLOP/s of 990.
@@ -166,7 +166,7 @@ def test_tokens_and_mfu_stand_in_the_throughput_table_and_the_peak_with_its_sour
 def test_without_mfu_nothing_is_said_of_peaks():
     cell = train_cell("resnet18", 1, 1)
     campaign = make_campaign([cell], cluster={"name": "c", "peaks": PEAKS})
-    scaling = scaling_table(campaign, make_table([measured(cell)], MEASUREMENTS))
+    scaling = step_cells(campaign, make_table([measured(cell)], MEASUREMENTS))
     assert peaks_text(campaign, scaling, {GPU}) == ""
     _, (figure,) = scaling_figures(name_rows(scaling, "train_step"), {cell["id"]: [0.1]}, "cpu")
     assert "MFU (%)" not in figure.table.columns
@@ -179,7 +179,7 @@ def memory_of(*cells_and_saved):
     cells = [cell for cell, _ in cells_and_saved]
     fixed = {"parameter_bytes": GIB, "gradient_bytes": GIB, "optimizer_bytes": GIB}
     rows = [measured(cell, saved_bytes=saved, **fixed) for cell, saved in cells_and_saved]
-    return memory_table(make_campaign(cells), make_table(rows, MEASUREMENTS))
+    return step_cells(make_campaign(cells), make_table(rows, MEASUREMENTS))
 
 
 def test_all_parts_are_the_sum_of_those_that_are_known():

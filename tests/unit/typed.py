@@ -6,10 +6,10 @@ from regatta.compare import gate
 from regatta.model.frozen import FrozenCampaign, FrozenCell
 from regatta.model.launches import LaunchHeader
 from regatta.store import collect as store
-from regatta.topics import bandwidth, catalog, gradient_communication, memory, percentiles, sync_batchnorm
+from regatta.tables import cells, efficiencies
+from regatta.topics import catalog
 from regatta.topics.comparison import comparison_tables as comparison
 from regatta.topics.scaling import scaling_section as section
-from regatta.topics.scaling import scaling_tables as scaling
 from regatta.topics.sweep import sweep_tables as sweep
 
 
@@ -38,24 +38,29 @@ def _takes_json(function):
 
 
 alike_stacks = _takes_json(comparison.alike_stacks)
-batch_norms_table = _takes_json(sync_batchnorm.batch_norms_table)
-baselines_of = _takes_json(scaling.baselines_of)
+baselines_of = _takes_json(efficiencies.baselines_of)
 cell_pairs = _takes_json(comparison.cell_pairs)
 cell_row = _takes_json(store.cell_row)
 collect = _takes_json(catalog.collect)
-collectives_table = _takes_json(bandwidth.collectives_table)
 comparisons_table = _takes_json(comparison.comparisons_table)
-efficiencies_table = _takes_json(scaling.efficiencies_table)
 judge = _takes_json(gate.judge)
 make_tables = _takes_json(catalog.make_tables)
 margins_of = _takes_json(comparison.margins_of)
-memory_table = _takes_json(memory.memory_table)
-peaks_by_cell = _takes_json(bandwidth.peaks_by_cell)
 peaks_text = _takes_json(section.peaks_text)
-percentiles_table = _takes_json(percentiles.percentiles_table)
-scaling_table = _takes_json(scaling.scaling_table)
-strategies_table = _takes_json(gradient_communication.strategies_table)
 sweep_nodes_table = _takes_json(sweep.sweep_nodes_table)
 sweep_pairs_table = _takes_json(sweep.sweep_pairs_table)
 topics_of = _takes_json(catalog.topics_of)
 versus_of = _takes_json(comparison.versus_of)
+
+
+def _cells_of(benchmark: str):
+    """Return a function of campaign and measurements: the rows of cells.csv of one benchmark."""
+    return lambda campaign, measurements: cells.rows_of(cells_table(campaign, measurements), benchmark)
+
+
+cells_table = _takes_json(cells.cells_table)
+step_cells, call_cells, norm_cells = map(_cells_of, ("train_step", "collective", "sync_batchnorm"))
+
+
+def efficiencies_table(campaign, measurements):
+    return efficiencies.efficiencies_table(typed(campaign), measurements, cells_table(campaign, measurements))

@@ -27,7 +27,7 @@ def test_a_skeleton_runs_to_the_report(tmp_path, wording):
     results = tmp_path / "results" / "gemm_sum"
     records = record_lines(results)
     assert [record["status"] for record in records] == ["ok", "ok"]
-    rows = {row["size"]: row for row in rows_of(results / "tables" / "custom.csv")}
+    rows = {row["parameter_size"]: row for row in rows_of(results / "cells.csv")}
     assert {size: (float(row["work_flop"]), float(row["largest_error"])) for size, row in rows.items()} == {
         "128": (2 * 128**3, 0),
         "256": (2 * 256**3, 0),
@@ -60,7 +60,7 @@ def test_a_skeleton_runs_to_the_report(tmp_path, wording):
     script(tmp_path, "new_benchmark.py", "again/gemm_sum")
     script(tmp_path, "import_results.py", "out.csv", "--campaign", "back", "--benchmark", "again/gemm_sum.py")
     script(tmp_path, "rebuild_report.py", "results/back")
-    back = {row["size"]: float(row["time_s"]) for row in rows_of(tmp_path / "results/back/tables/custom.csv")}
+    back = {row["parameter_size"]: float(row["time_s"]) for row in rows_of(tmp_path / "results/back/cells.csv")}
     assert back == {size: pytest.approx(float(row["time_s"]), rel=1e-6) for size, row in rows.items()}
 
 

@@ -81,7 +81,7 @@ def test_a_program_runs_to_the_report(tmp_path, campaign):
     done = snakemake(tmp_path, path, env=REAL_REPORT)
     assert done.returncode == 0, done.stdout + done.stderr
     results = tmp_path / "results" / "small"
-    rows = {(row["program"], row["settings"]): row for row in rows_of(results / "tables" / "programs.csv")}
+    rows = {(row["program"], row["settings"]): row for row in rows_of(results / "cells.csv")}
     assert {key: (float(row["reported"]), row["unit"], row["num_launches"]) for key, row in rows.items()} == {
         ("copy", "n 50"): (50.5, "GB/s", "2"),
         ("copy", "n 100"): (100.5, "GB/s", "2"),
@@ -124,7 +124,7 @@ def test_numbers_of_any_unit_reach_the_report_in_it(tmp_path, campaign):
     done = snakemake(tmp_path, write_campaign(tmp_path, campaign(entry, repeats=1)), env=REAL_REPORT)
     assert done.returncode == 0, done.stdout + done.stderr
     results = tmp_path / "results" / "small"
-    rows = {row["settings"]: row for row in rows_of(results / "tables" / "programs.csv")}
+    rows = {row["settings"]: row for row in rows_of(results / "cells.csv")}
     assert {name: (float(row["reported"]), row["unit"], row["better"]) for name, row in rows.items()} == {
         name: (pytest.approx(number, rel=1e-9), unit, better)
         for name, (_, unit, better, number, _) in QUANTITIES.items()
@@ -279,7 +279,7 @@ def test_one_launch_measures_all_sizes_and_a_new_size_is_read_from_its_output(tm
     done = snakemake(tmp_path, path, env=REAL_REPORT)
     assert done.returncode == 0, done.stdout + done.stderr
     assert len({path.read_text() for path in results.glob("batches/*/logs/*.log")}) == 2
-    rows = {row["settings"]: row for row in rows_of(results / "tables" / "programs.csv")}
+    rows = {row["settings"]: row for row in rows_of(results / "cells.csv")}
     assert {name: (int(float(row["reported"])), row["unit"]) for name, row in rows.items()} == {
         "size 4": (4, "us"), "size 16": (16, "us"), "size 32B": (32, "us"),
     }  # fmt: skip
@@ -296,9 +296,7 @@ def test_one_launch_measures_all_quantities_and_a_new_one_is_read_from_its_outpu
     write_campaign(tmp_path, campaign({"read": RATE | {"tokens": last, "first": first}}))
     done = snakemake(tmp_path, path, env=REAL_REPORT)
     assert done.returncode == 0, done.stdout + done.stderr
-    rows = {
-        row["settings"]: (float(row["reported"]), row["unit"]) for row in rows_of(results / "tables" / "programs.csv")
-    }
+    rows = {row["settings"]: (float(row["reported"]), row["unit"]) for row in rows_of(results / "cells.csv")}
     assert rows == {
         "n 50, rate": (50.5, "GB/s"), "n 50, tokens": (200, "tokens/s"), "n 50, first": (100, "tokens/s"),
     }  # fmt: skip

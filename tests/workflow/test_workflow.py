@@ -60,7 +60,7 @@ def test_a_campaign_ends_in_a_report_and_a_second_run_does_nothing(finished, tmp
     path, results = finished
     assert len(slots(results)) == NUM_RECORDS
     pages = "report.html plan.html plan.txt answer.json plan.json measurements.csv"
-    for name in [*pages.split(), "tables/scaling.csv", "tables/failures.csv"]:
+    for name in [*pages.split(), "cells.csv", "tables/failures.csv"]:
         assert (results / name).stat().st_size > 0
     stamps = {p: p.stat().st_mtime_ns for p in results.rglob("*") if p.is_file() and p.name != ".lock"}
     again = run(tmp_path, path)
@@ -184,7 +184,7 @@ def test_what_is_deleted_is_made_again_from_the_store_and_an_edit_reaches_the_re
     path, results = finished
     shutil.rmtree(tmp_path / ".snakemake")
     report = (results / "report.html").read_bytes()
-    for name in ("measurements.csv", "problems.json", "tables/scaling.csv", "report.html"):
+    for name in ("measurements.csv", "problems.json", "cells.csv", "report.html"):
         (results / name).unlink()
     run(tmp_path, path, env=REAL_REPORT)
     assert (results / "report.html").read_bytes() == report

@@ -17,7 +17,7 @@ rule analyse:
         measurements=f"{RESULTS}/measurements.csv",
         details=DETAILS,
         problems=f"{RESULTS}/problems.json",
-        tables=[f"{RESULTS}/tables/{name}.csv" for name in TABLES],
+        tables=[f"{RESULTS}/cells.csv", *(f"{RESULTS}/tables/{name}.csv" for name in TABLES)],
     log:
         f"{RESULTS}/logs/analyse.log",
     localrule: True

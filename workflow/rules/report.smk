@@ -10,7 +10,7 @@ rule report:
         measurements=f"{RESULTS}/measurements.csv",
         details=DETAILS,
         problems=f"{RESULTS}/problems.json",
-        tables=[f"{RESULTS}/tables/{name}.csv" for name in TABLES],
+        tables=[f"{RESULTS}/cells.csv", *(f"{RESULTS}/tables/{name}.csv" for name in TABLES)],
         preflight=LATEST_PREFLIGHT,
     output:
         # update: the previous ones stay if this fails

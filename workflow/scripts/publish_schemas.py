@@ -19,12 +19,14 @@ from regatta.campaign import program_entries as programs
 from regatta.campaign import script_entries as scripts
 from regatta.campaign.load import CELL_FIELDS, baseline_fields, fields_schema, file_schema
 from regatta.campaign.versus import COMMON_AXES
-from regatta.core.benchmarks import benchmark_names, load_benchmark
+from regatta.core.benchmarks import benchmark_names, built_in_names, load_benchmark
 from regatta.core.errors import run_script, script_parser
 from regatta.core.files import ROOT
 from regatta.core.schemas import SCHEMAS
+from regatta.kit.columns import Columns
 from regatta.store.csv_files import CELL, COLLECTED, TYPES
 from regatta.store.launch_files import write_text
+from regatta.tables.cells import columns_with
 from regatta.topics.catalog import TABLES
 
 PUBLISHED = SCHEMAS / "published"
@@ -77,13 +79,19 @@ def columns_csv() -> str:
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(("file", "column", "type", "definition"))
-    for table, columns in (COLLECTED | {f"tables/{name}": spec.columns for name, spec in TABLES.items()}).items():
+    for table, columns in all_columns().items():
         for column in columns.declared:
             for name in column.names:
                 text = column.helps("cuda") or common.get(name) or column.label
                 text = text.replace("see below", "see docs/metrics.md")
                 writer.writerow((f"{table}.csv", name, types[column.type], text))
     return out.getvalue()
+
+
+def all_columns() -> dict[str, Columns]:
+    """Return the columns of each file of a results folder, without its ending."""
+    of_topics = {f"tables/{name}": spec.columns for name, spec in TABLES.items()}
+    return COLLECTED | {"cells": columns_with(built_in_names())} | of_topics
 
 
 def campaign_schema() -> dict:

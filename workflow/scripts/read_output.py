@@ -15,7 +15,7 @@ from regatta.core.text import one_line, size
 from regatta.formats import add_formats, all_formats, read_checked, read_content
 from regatta.formats.base import NANOSECONDS, Format, Options, Reading
 from regatta.store.records import CENTERS
-from regatta.topics.bandwidth import BUS_FACTOR
+from regatta.tables.bandwidth import BUS_FACTOR
 
 NAMED = ("operation", "message_bytes", "dtype", "model", "batch_size", "strategy")  # in the name of a result
 

@@ -27,6 +27,7 @@ def write_tables() -> None:
     option("--out-dir").mkdir(parents=True, exist_ok=True)
     for name in table_names():
         (option("--out-dir") / f"{name}.csv").write_text("")
+    option("--out-dir").with_name("cells.csv").write_text("")
 
 
 def write_page() -> None:

@@ -10,6 +10,7 @@ runtimes    container runtimes, by the `runtime` of a stack
 launchers   how ranks are started and jobs requested, by the `scheduler` of a cluster file
 campaign    read the YAML files, check them, and expand them into cells
 run         code that runs inside one allocation: launches, their deadlines, and why they end
+tables      what the page, the gate and other programs read: cells and their metrics
 report      from tables to a page
 plan        what will run, why, in which batches, at what cost
 topics      the report's content, one module or folder per topic: tables, figures, findings

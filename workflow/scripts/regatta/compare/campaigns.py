@@ -25,10 +25,11 @@ from regatta.run.preflight import latest_preflight
 from regatta.store.collect import cell_row
 from regatta.store.csv_files import MEASUREMENTS, read_csv
 from regatta.store.frozen_files import read_frozen, read_frozen_campaign
-from regatta.topics.base import fallback_text, primary_columns
+from regatta.tables.primary_times import primary_columns, sides_of, times_by_cell
+from regatta.topics.base import fallback_text
 from regatta.topics.catalog import collect
 from regatta.topics.comparison.comparison_section import Difference, Side, by_stack
-from regatta.topics.comparison.comparison_tables import Margin, by_effect, compared_table, sides_of, times_by_cell
+from regatta.topics.comparison.comparison_tables import Margin, by_effect, compared_table
 
 # Columns of measurements.csv. As few as possible, since an old file may not have the others.
 NEEDED = ("cell", "status", "p50_s", "repeat", "launch", "time_utc")
@@ -135,6 +136,8 @@ def _read_measurements(campaign: FrozenCampaign, measurements: Path) -> pd.DataF
         for row in table[(table["status"] == "ok") & ~is_time].itertuples():
             found = f"{name} of {row.cell} is {getattr(row, name):g}"
             raise UserError(f"{measurements}: {found}; expected a positive time. {advice}")
+    for row in table[(table["status"] == "ok") & table["repeat"].isna()].itertuples():
+        raise UserError(f"{measurements}: repeat of {row.cell} is empty; expected the number of a launch. {advice}")
     missing = {cell.id for cell in campaign.cells} - set(table["cell"].unique())
     if missing:
         raise UserError(

@@ -6,7 +6,7 @@ from regatta.compare.campaigns import CampaignsCompared
 from regatta.compare.comparison_output import campaign_text, names_and_lists, statements, title_of
 from regatta.compare.pairs import VERDICTS, counts_of, pairs_block
 from regatta.core.text import plural
-from regatta.report.cells import encoded
+from regatta.report.explore import encoded
 from regatta.report.page import load_template
 from regatta.topics.comparison import heatmap, texts
 from regatta.topics.comparison.comparison_section import environment_tables

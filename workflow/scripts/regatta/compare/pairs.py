@@ -1,4 +1,4 @@
-"""The compared pairs as data of the page's script (regatta.report.cells), a pair for each cell, and their counts."""
+"""The compared pairs as data of the page's script (regatta.report.explore), a pair for each cell, and their counts."""
 
 import math
 import os
@@ -17,7 +17,7 @@ from regatta.core.text import change_text, duration, is_unknown, signed_percent,
 from regatta.core.verdicts import verdict_text
 from regatta.model.frozen import names_by_id
 from regatta.report.cell_launches import OF_CELL
-from regatta.report.cells import NOT_CELLS, facet_texts, facets_of, rounded, settings_of
+from regatta.report.explore import NOT_CELLS, facet_texts, facets_of, rounded, settings_of
 from regatta.report.rows import Row, table_rows
 from regatta.topics.comparison import texts
 

@@ -1,10 +1,8 @@
 """Key figures over the campaigns of a results folder: one cell is followed through each, with environment changes."""
 
-import contextlib
 import itertools
 import json
 import math
-import sys
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
@@ -18,14 +16,17 @@ from regatta.compare.comparison_output import difference_text
 from regatta.core.errors import UserError
 from regatta.core.statistics import Estimate, interval_values
 from regatta.core.text import UNKNOWN, one_line, ratio_text
-from regatta.kit.columns import EACH, Column, Columns
+from regatta.kit.columns import EACH, Column
 from regatta.model.frozen import FrozenCell, names_by_id
-from regatta.store.csv_files import read_csv
+from regatta.report.rows import table_rows
+from regatta.store.frozen_files import declare_benchmarks
 from regatta.store.launch_files import read_file
-from regatta.topics.bandwidth import BUSBW, COLLECTIVES
-from regatta.topics.base import launch_means, primary_columns, with_primary
+from regatta.tables.bandwidth import BUSBW
+from regatta.tables.baselines import BASELINE, EFFICIENCY, EFFICIENCY_KIND
+from regatta.tables.cells import cells_table, rows_of
+from regatta.tables.metrics import THROUGHPUT
+from regatta.tables.primary_times import launch_means, primary_columns, with_primary
 from regatta.topics.comparison.comparison_section import NOT_KNOWN, by_stack
-from regatta.topics.scaling.scaling_tables import EFFICIENCY, SCALING, THROUGHPUT
 
 # Reading a campaign's measurements takes tens of milliseconds, so the page does not follow hundreds.
 MOST_CAMPAIGNS, MOST_SERIES = 12, 12
@@ -224,11 +225,8 @@ def _text(column: Column, row) -> str:
     return f"{text}, n\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}{row.num_launches}"
 
 
-FIGURES = (
-    ("scaling", SCALING, replace(EFFICIENCY, applies=None)),
-    ("scaling", SCALING, THROUGHPUT),
-    ("collectives", COLLECTIVES, BUSBW),
-)
+NEEDED = (EFFICIENCY, EFFICIENCY_KIND, BASELINE, THROUGHPUT, BUSBW)
+FIGURES = (("train_step", replace(EFFICIENCY, applies=None)), ("train_step", THROUGHPUT), ("collective", BUSBW))
 
 
 def _key_figures(
@@ -238,11 +236,15 @@ def _key_figures(
     cells = {key: cell for of_campaign in keys for key, cell in of_campaign.items() if key in times}  # the latest
     names = names_by_id(cells.values())
     name_of = {key: one_line(names[cell.id].full, MOST_TEXT) for key, cell in cells.items()}
-    for table, schema, column in FIGURES:
+    tables = []
+    for campaign in campaigns:
+        declare_benchmarks(campaign.campaign)
+        tables.append(cells_table(campaign.campaign, campaign.measurements, NEEDED))
+    for benchmark, column in FIGURES:
         found: dict[str, dict[int, tuple[float, str]]] = defaultdict(dict)  # key -> place -> number, text
-        for place, (campaign, of_campaign) in enumerate(zip(campaigns, keys, strict=True)):
+        for place, (table, of_campaign) in enumerate(zip(tables, keys, strict=True)):
             key_of = {cell.id: key for key, cell in of_campaign.items() if key in times}
-            for row in _rows(campaign.folder / "tables" / f"{table}.csv", schema, column):
+            for row in table_rows(rows_of(table, benchmark).dropna(subset=column.name)):
                 if row.cell in key_of:
                     found[key_of[row.cell]][place] = getattr(row, column.name), _text(column, row)
         # The highest cell of the latest campaign would seem to rise, by selection alone.
@@ -264,13 +266,3 @@ def _key_figures(
             row = SimpleNamespace(num_launches=time.num, interval=time.kind, **interval_values("time", "s", time))
             values[place] = time.mean, f"{_text(TIME, row)}, ratio to first {ratio_text(ratio)}"
         yield KeyFigure("Change in time", name_of[key], values)
-
-
-def _rows(path: Path, schema: Columns, column: Column) -> Iterator:
-    """Yield the rows of a table that have a possible value; none if it is missing, a pipe or damaged."""
-    with contextlib.suppress(UserError):
-        if path.is_file():
-            names = ("cell", "num_launches", *column.names, column.interval)
-            rows = read_csv(path, {name: schema[name] for name in names})
-            is_possible = rows[column.name].between(0, sys.float_info.max).fillna(False)
-            yield from rows[is_possible].itertuples()

@@ -12,7 +12,7 @@ from regatta.core.text import quoted
 from regatta.formats.base import refusal, shape_of_ranks
 from regatta.formats.rounding import common, printed_interval, scaled
 from regatta.formats.text_tables import ColumnLayout, Measured, TableLayout, TableRun, table_format
-from regatta.topics.bandwidth import BUS_FACTOR
+from regatta.tables.bandwidth import BUS_FACTOR
 
 QUEUED = re.compile(r"up to \d+ queued calls per trial")
 ALONE = ("1 call per trial", "host overhead included")

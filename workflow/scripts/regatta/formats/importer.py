@@ -370,7 +370,7 @@ def _move_into(folder: Path) -> None:
     Tables of an earlier report lack the new launches, so they are removed.
     """
     complete = folder / COMPLETE
-    for path in (folder / "measurements.csv", *folder.glob("tables/*.csv")):
+    for path in (folder / "measurements.csv", folder / "cells.csv", *folder.glob("tables/*.csv")):
         path.unlink(missing_ok=True)
     paths = [path for path in complete.rglob("*") if path.is_file()]
     for path in sorted(paths, key=lambda path: (path.name.startswith("campaign."), path.suffix != ".jsonl", path)):

@@ -10,7 +10,7 @@ from regatta.core.text import plural
 from regatta.formats.base import Options, Reading, collective_parameters, refusal, stated_shape
 from regatta.formats.rounding import common, middle, printed_interval, ratio, scaled
 from regatta.formats.text_tables import AGAIN
-from regatta.topics.bandwidth import BUS_FACTOR
+from regatta.tables.bandwidth import BUS_FACTOR
 
 FIGURES = ("time", "algbw", "busbw")
 # Program without `_perf` -> operation, and whether Regatta's benchmark does it in place.

@@ -90,7 +90,7 @@ def read_results_folder(path: Path, where: dict[str, str]) -> ResultsFolder:
         if name not in known:
             raise UserError(f"--where {name}: no cell of {path} has this field.{nearest(name, known)}")
     if campaign.imported is None:
-        measurements, tables = read_csv(path / "measurements.csv", MEASUREMENTS), read_tables(path / "tables")
+        measurements, tables = read_csv(path / "measurements.csv", MEASUREMENTS), read_tables(path / "tables", campaign)
     else:
         collected, _ = collect(campaign, path / "launches")
         measurements, tables = collected["measurements"], make_tables(campaign, collected)

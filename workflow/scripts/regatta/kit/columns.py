@@ -30,7 +30,7 @@ UNITS = {
     "s": "s",
 }
 MICROSECONDS = "\N{MICRO SIGN}s"
-EACH = "each"  # as unit of times: each has the unit that suits it
+EACH = "each"  # as unit of times: each has the unit that suits it; in a list of cells, one suits them all
 FACTORS = {
     **{("s", unit): factor for unit, factor in ((MICROSECONDS, 1e6), ("ms", 1e3), ("s", 1))},
     **{("bytes", unit): 2 ** (-10 * power) for power, unit in enumerate(("B", "KiB", "MiB", "GiB"))},
@@ -44,6 +44,10 @@ SYNCHRONIZED = "synchronized individually"
 OF_PAIR, OF_CURVE = "pair", "curve"  # groups of a table's columns that the drawer shows with the cells of a row
 FIGURES = 3  # significant ones without an interval
 LEAST_FIGURES, MOST_FIGURES = 2, 4  # however wide or narrow the interval
+GEOMETRIC, ARITHMETIC = "geometric mean", "arithmetic mean"  # over launches; with an interval if the column has one
+MEDIAN, MEDIAN_OF_ALL = "median", "median of all launches"  # the latter is unknown if a launch has no value
+LARGEST, LEAST = "largest", "least"
+OVER = (GEOMETRIC, ARITHMETIC, MEDIAN, MEDIAN_OF_ALL, LARGEST, LEAST)
 MOST_DECIMALS = 7  # smaller numbers have an exponent
 
 
@@ -62,6 +66,9 @@ class Column:
 
     In the table of all cells, key: its key, default: stem and unit. is_shown: before a reader adds columns. is_main:
     the time of a cell; of several, the first known one. group: in the drawer; OF_PAIR or OF_CURVE in other tables.
+
+    In cells.csv, source: the column of measurements.csv that it summarizes. over: how, one of OVER. benchmarks: those
+    that have it; default: those whose launches have a value. formula: instead of both, takes `tables.cells.CellValues`.
     """
 
     name: str
@@ -83,6 +90,10 @@ class Column:
     is_shown: bool = False
     is_main: bool = False
     group: str = "results"
+    source: str = ""
+    over: str = ""
+    benchmarks: tuple[str, ...] = ()
+    formula: Callable[[object], object] | None = None
 
     @cached_property
     def unit(self) -> str:

@@ -120,8 +120,8 @@ def excess_text(ratio: float) -> str:
 
 
 def file_of(table: str) -> str:
-    """Return the file of a table, tables/scaling.csv or measurements.csv; a name with a dot is a file already."""
-    return table if "." in table else f"{table}.csv" if table in COLLECTED else f"tables/{table}.csv"
+    """Return the file of a table, tables/failures.csv or measurements.csv; a name with a dot is a file already."""
+    return table if "." in table else f"{table}.csv" if table in (*COLLECTED, "cells") else f"tables/{table}.csv"
 
 
 def anchor_of(file: str) -> str:

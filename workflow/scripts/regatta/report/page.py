@@ -23,7 +23,6 @@ from regatta.core.statistics import CONFIDENCE, MIN_SAMPLES_INTERVAL, Z_95
 from regatta.core.text import UNKNOWN, nodes_text, plural, rank_time, size, status_text, with_minus_signs
 from regatta.launchers import LAUNCHERS
 from regatta.model.frozen import FrozenCampaign
-from regatta.report.cell_numbers import cell_hours, cell_time_text
 from regatta.report.charts import MARKERS
 from regatta.report.findings import (
     HEADERS,
@@ -151,6 +150,26 @@ def contents(shown: list[Section]) -> list[tuple[str, str, str, str]]:
         found.append((section.id, section.title, *(section.state if section.state[0] else (counted, "quiet"))))
     found.append(("cells", "All cells", "", ""))
     return [*found, ("methods", "Methods", "", ""), ("provenance", "Provenance", "", "")]
+
+
+def cell_hours(measurements: pd.DataFrame) -> float | None:
+    """Return ranks x hours between the start and the record of cells: setup, checks, warm-up and sampling."""
+    seconds = measurements["elapsed_s"] * measurements["world_size"]
+    return float(seconds.sum() / 3600) if seconds.notna().any() else None
+
+
+def cell_time_text(measurements: pd.DataFrame, launches: pd.DataFrame, device: str) -> str:
+    """Return the cell time, with its parts if launches.csv has exactly the records of measurements.csv."""
+    hours, ranks = cell_hours(measurements), launches["nodes"] * launches["gpus_per_node"] / 3600
+    used = launches["launch"].isin(measurements["launch"].dropna())
+    total, warmup, sampling = (
+        float((launches[name] * ranks)[used].sum()) for name in ("cells_s", "warmup_s", "measuring_s")
+    )
+    if not hours or abs(total - hours) > 1e-6 * hours:
+        return f"{rank_time(hours or 0, device)} (setup, checks, warm-up, sampling)"
+    shares = {"sampling": sampling, "warm-up": warmup, "setup and checks": total - warmup - sampling}
+    listed = ", ".join(f"{percent_number(part / total)} % {name}" for name, part in shares.items())
+    return f"{rank_time(hours, device)}: {listed}"
 
 
 def machine_line(campaign: FrozenCampaign, headers: list[dict], measurements: pd.DataFrame) -> list[str]:

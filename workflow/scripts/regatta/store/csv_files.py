@@ -19,7 +19,7 @@ from regatta.core.benchmarks import all_axes, axes_of, declared_benchmarks, resu
 from regatta.core.errors import UserError
 from regatta.core.statistics import PERCENTILES
 from regatta.core.text import shape
-from regatta.kit.columns import CELL_ID, FLAG, REAL, TEXT, WHOLE, Column, Columns, in_file
+from regatta.kit.columns import FLAG, REAL, TEXT, WHOLE, Column, Columns, in_file
 from regatta.store.launch_files import write_text
 from regatta.store.records import MEMORY_BYTES, RANK_BYTES, one_line
 
@@ -143,6 +143,11 @@ MEASUREMENTS = Columns(
     *in_file(REAL, _LOST, "steal_ratio", "throttled_ratio"),
     *in_file(TEXT, "host with the largest share of other processes", "loaded_host"),
     *_results("values"),
+    *in_file(REAL, "of a training run: sum over epochs of `epoch_s`", "total_s"),
+    *in_file(REAL, "of a training run: median over epochs of `train_s` and `test_s`", "epoch_train_s", "epoch_test_s"),
+    *in_file(REAL, "of a training run: values of its last epoch", "train_loss", "test_loss", "accuracy_ratio"),
+    *in_file(WHOLE, "of a training run: images of all ranks in an epoch", "train_samples"),
+    *in_file(TEXT, "of a training run: digest of the train and test losses of all epochs, to the last digit", "losses"),
     *in_file(TEXT, "name shared by all GPUs of the launch; empty on CPUs and if names differ", "gpu"),
     *in_file(FLAG, "whether torch may use TF32 for fp32 matrix products", "allow_tf32_matmul"),
     *in_file(FLAG, "whether torch may use TF32 for fp32 convolutions", "allow_tf32_cudnn"),
@@ -165,8 +170,6 @@ RANKS = Columns(
     *_results("values", "ranks"),
     *map(result_column, RANK_BYTES, itertools.repeat("memory")),
 )
-# Former names of columns, or how these began: tables of an older version are read too.
-RENAMED = {"wrapper_ratio": "ddp_ratio"}
 QUANTITY = "the times used"
 _LAG = "how much later the rank is than the median of the others: see below; below 0 if it is earlier"
 _SHOWN = "the record of the quantiles, in which the most frequent suspect (a rank, else a host) has its largest lag"
@@ -235,15 +238,6 @@ STEP_COLUMNS = tuple(
 OF_LAUNCHES = {"num_planned": WHOLE, "num_launches": WHOLE, "interval": TEXT}  # in a table of cells
 
 
-def described(parameters: Iterable[str], **helps: str) -> tuple[Column, ...]:
-    """Return the first columns of a table of cells: id, parameters, shape, and the launches of its intervals.
-
-    helps: definition by name.
-    """
-    kinds = {name: CELL[name] for name in (*parameters, *SHAPE_COLUMNS)} | OF_LAUNCHES
-    return CELL_ID, *(Column(name, type=kind, help=helps.get(name, "")) for name, kind in kinds.items())
-
-
 def make_table(rows: list[dict], columns: dict[str, str]) -> pd.DataFrame:
     """Return rows as a table with exactly `columns`; a missing value is unknown.
 
@@ -252,8 +246,9 @@ def make_table(rows: list[dict], columns: dict[str, str]) -> pd.DataFrame:
     names = set().union(*rows)
     if undeclared := names - columns.keys() - MEASUREMENTS.keys() - OF_LAUNCHES.keys():
         raise ValueError(f"{', '.join(sorted(undeclared))} is not a column of its table ({', '.join(columns)})")
-    values = {name: [row.get(name) for row in rows] if name in names else [None] * len(rows) for name in columns}
-    arrays = {name: pd.array(values[name], dtype=kind) for name, kind in columns.items()}
+    arrays = {  # dict.get without a loop in Python: a store has millions of values
+        name: pd.array(list(map(dict.get, rows, itertools.repeat(name))), dtype=kind) for name, kind in columns.items()
+    }
     return pd.DataFrame(arrays, index=range(len(rows)))
 
 
@@ -324,8 +319,6 @@ def read_csv(path: Path, columns: dict[str, str]) -> pd.DataFrame:
     """
     try:
         head, end, rows = path.read_bytes().decode("utf-8").partition("\n")
-        for former, name in RENAMED.items():
-            head = head.replace(former, name)
         text, there = io.StringIO(f"{head}{end}{rows}"), {*getattr(columns, "built_in", columns), *head.split(",")}
         known = {name: kind for name, kind in columns.items() if name in there}
         table = pd.read_csv(text, dtype=known, keep_default_na=False, na_values=[""], usecols=list(known))

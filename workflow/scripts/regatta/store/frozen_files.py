@@ -58,11 +58,16 @@ def read_frozen(path: Path, kind: str | None = None) -> dict:
 def read_frozen_campaign(path: Path) -> FrozenCampaign:
     """Read a frozen campaign, and declare its benchmarks. Raises UserError if it is damaged, or not one."""
     campaign = FrozenCampaign.from_json(read_frozen(path, "campaign"))
+    declare_benchmarks(campaign)
+    return campaign
+
+
+def declare_benchmarks(campaign: FrozenCampaign) -> None:
+    """Declare the benchmarks of a campaign, again if another one has declared them differently since it was read."""
     for name, declaration in (campaign.benchmarks or {}).items():
         from regatta.store.csv_files import declare  # pandas, which supervisors need not load
 
         declare(name, declaration)
-    return campaign
 
 
 class _Real(float):

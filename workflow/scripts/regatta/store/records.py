@@ -3,6 +3,7 @@
 The schema is workflow/schemas/record.yaml. The many samples are checked as arrays instead.
 """
 
+import hashlib
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -126,6 +127,20 @@ def training_of(record: dict, spec: dict) -> Training:
     return Training(_epochs(record, num_ranks, num_epochs), _ranks(record, num_ranks, num_epochs))
 
 
+LAST = ("train_loss", "test_loss", "accuracy_ratio", "train_samples")  # of the last epoch
+
+
+def run_columns(epochs: list[dict]) -> dict:
+    """Return the columns of measurements.csv of a training run; none without epochs."""
+    if not epochs:
+        return {}
+    parts = {name: [epoch[f"{name}_s"] for epoch in epochs] for name in ("train", "test")}
+    row = {"total_s": sum(epoch["epoch_s"] for epoch in epochs)} | {name: epochs[-1][name] for name in LAST}
+    row |= {f"epoch_{name}_s": None if None in of else fast_median(of) for name, of in parts.items()}
+    losses = repr([(epoch["train_loss"], epoch["test_loss"]) for epoch in epochs])
+    return row | {"losses": hashlib.sha256(losses.encode()).hexdigest()[:16]}
+
+
 def _epochs(record: dict, num_ranks: int, num_epochs: int) -> list[dict]:
     values = record["values"] or {}
     slowest = slowest_rank(record, num_ranks)
@@ -219,7 +234,7 @@ def measured(record: dict, spec: dict) -> tuple[dict, str | None]:
         slowest = slowest_rank(record, num_ranks)
         step_s = _window_step(record.get("windows"), num_ranks)
         parts = _parts(record.get("parts_ns") or {}, num_ranks)
-        training_of(record, spec)
+        row |= run_columns(training_of(record, spec).epochs)
     except ValueError as error:
         return {}, one_line(error, 300)
     if step_s is None:  # a file may print the time of calls that ran back to back beside its samples

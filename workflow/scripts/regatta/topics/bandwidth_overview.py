@@ -8,7 +8,7 @@ from regatta.kit.kinds import Value
 from regatta.report.findings import percent_number
 from regatta.report.matrix import Group, Matrix, Square, by_workload_and_shape, densely, shaded
 from regatta.report.rows import table_rows
-from regatta.topics.bandwidth import BUSBW, PEAK_SHARE
+from regatta.tables.bandwidth import BUSBW, PEAK_SHARE
 from regatta.topics.base import ReportData, best_row, complete_rows
 from regatta.topics.status_matrix import square_without_value, statuses_by_cell
 
@@ -20,7 +20,7 @@ def bandwidth_overview(data: ReportData) -> tuple[Matrix, str]:
 
     If any peak is unknown, the whole is the highest bandwidth of the operation on any shape.
     """
-    table = data.tables["collectives"].dropna(subset=BUSBW.name)
+    table = data.cells_of("collective").dropna(subset=BUSBW.name)
     rows, statuses = {row.cell: row for row in table_rows(table)}, statuses_by_cell(data.measurements)
     has_peaks = table[PEAK_SHARE.name].notna().all()
     highest = table.groupby("operation")[BUSBW.name].max()

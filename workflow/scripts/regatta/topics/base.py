@@ -5,7 +5,6 @@ from that list.
 """
 
 import functools
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -15,16 +14,16 @@ from typing import TypeVar
 import numpy as np
 import pandas as pd
 
-from regatta.core.benchmarks import SAMPLES, SAMPLES_LABEL, benchmark_names, load_benchmark
+from regatta.core.benchmarks import SAMPLES_LABEL, load_benchmark
 from regatta.core.names import CellName
-from regatta.core.statistics import Estimate, batch_of, interval_values, over_launches, widenings
 from regatta.kit.columns import Column, Columns
 from regatta.kit.kinds import FAIR, LOW, Kind
 from regatta.model.frozen import FrozenCampaign
 from regatta.report.commands import command_words
 from regatta.report.findings import Finding
 from regatta.report.panels import Section, name_rows
-from regatta.store.collect import cell_row
+from regatta.tables.cells import rows_of
+from regatta.tables.primary_times import primary_columns
 
 Tables = Mapping[str, pd.DataFrame]
 Computed, AnyRow = TypeVar("Computed"), TypeVar("AnyRow")
@@ -49,101 +48,6 @@ def grouped(rows: list[dict], names: tuple[str, ...]) -> dict[tuple, list[dict]]
     return groups
 
 
-def primary_columns(*tables: pd.DataFrame) -> dict[str, str]:
-    """Return by benchmark the column of measurements.csv with the primary time of a launch, the same in all tables.
-
-    It is SAMPLES for all cells of a benchmark if one ok record lacks the declared time, because times with different
-    meanings are not comparable.
-    """
-    columns = {name: load_benchmark(name).primary_time["column"] for name in benchmark_names()}
-    for table in tables:
-        ok = table[(table["status"] == "ok").to_numpy()]
-        for column in set(columns.values()) - {SAMPLES}:
-            is_absent = ok[SAMPLES].notna() & (ok[column].isna() if column in ok else True)
-            lacking = set(ok.loc[is_absent, "benchmark"].unique()) if "benchmark" in ok else columns
-            columns |= {name: SAMPLES for name, used in columns.items() if used == column and name in lacking}
-    return columns
-
-
-def primary_times(measurements: pd.DataFrame, columns: dict[str, str] | None = None) -> pd.Series:
-    """Return the primary time of each launch in seconds; NaN where the launch is not ok.
-
-    columns: those of several tables that are compared (`primary_columns`).
-    """
-    columns = columns or primary_columns(measurements)
-    seconds = measurements[SAMPLES].astype(float)
-    for column in sorted(set(columns.values()) & set(measurements) - {SAMPLES}):
-        is_used = measurements["benchmark"].map(columns) == column
-        seconds = seconds.mask(is_used, measurements[column].astype(float))
-    return seconds.where(measurements["status"] == "ok")
-
-
-def with_primary(measurements: pd.DataFrame, columns: dict[str, str] | None = None) -> pd.DataFrame:
-    """Return the launches that have a primary time, with the column primary_s. columns: see `primary_times`."""
-    table = measurements.assign(primary_s=primary_times(measurements, columns))
-    return table[table["primary_s"] > 0]
-
-
-def launch_means(launches: pd.DataFrame, column: str, is_log: bool = True) -> dict[str, Estimate]:
-    """Return the mean of a column over the launches of each cell (`over_launches`), for all cells at once.
-
-    launches: rows of measurements.csv, or rows with its columns cell, benchmark, repeat and launch. Unknown values are
-    ignored.
-    """
-    cells, groups, batches = _by_cell(launches[launches[column] > 0 if is_log else launches[column].notna()], column)
-    found = over_launches(list(cells.values()), groups, is_log, batches)
-    return defaultdict(lambda: Estimate(0), zip(cells, found, strict=True))
-
-
-def _by_cell(rows: pd.DataFrame, column: str) -> tuple[dict[str, dict[int, float]], list[str], list[str]]:
-    """Return the values of a column by repeat of each cell, the benchmarks, and the batches (`batch_of`)."""
-    names = ("cell", "benchmark", "repeat", "launch", column)
-    cells: dict[str, dict[int, float]] = {}
-    groups, launched = {}, defaultdict(dict)
-    for cell, benchmark, repeat, launch, value in zip(*(rows[name].to_numpy(object) for name in names), strict=True):
-        cells.setdefault(cell, {})[repeat], groups[cell], launched[cell][repeat] = value, benchmark, launch
-    return cells, list(groups.values()), [batch_of(of[repeat] for repeat in sorted(of)) for of in launched.values()]
-
-
-def largest_values(measurements: pd.DataFrame, columns: Iterable[str]) -> pd.DataFrame:
-    """Return the largest known value over the ok launches of each cell."""
-    return measurements[measurements["status"] == "ok"].groupby("cell")[list(columns)].max()
-
-
-def primary_means(measurements: pd.DataFrame) -> dict[str, Estimate]:
-    """Return the mean over launches of the primary time of each cell. All cells of a table share a prior."""
-    return launch_means(with_primary(measurements), "primary_s")
-
-
-def primary_widenings(measurements: pd.DataFrame) -> tuple[float, dict[str, float]]:
-    """Return the correlation of successive launches, and by what it widens the interval of each cell's primary time."""
-    cells, _, batches = _by_cell(with_primary(measurements), "primary_s")
-    correlation, found = widenings(list(cells.values()), batches)
-    return correlation, dict(zip(cells, found, strict=True))
-
-
-def rows_of_cells(
-    campaign: FrozenCampaign,
-    benchmark: str,
-    means: Mapping[Column, Mapping[str, Estimate]],
-    found: pd.DataFrame | None = None,
-) -> list[dict]:
-    """Return a row for each cell of a benchmark, measured or not.
-
-    means: of columns with an interval, by cell; the first one's launches and kind of interval are the row's. found:
-    other columns, with cells as index; what is unknown is None.
-    """
-    others = {} if found is None else {row["cell"]: row for row in plain_rows(found.reset_index(), ("cell", *found))}
-    rows = []
-    for cell in campaign.cells_of(benchmark):
-        first = next((of_cells[cell.id] for of_cells in means.values()), Estimate(0))
-        row = cell_row(cell) | {"num_planned": campaign.repeats, "num_launches": first.num, "interval": first.kind}
-        for column, of_cells in means.items():
-            row |= interval_values(column.stem, column.unit, of_cells[cell.id])
-        rows.append(row | others.get(cell.id, {}))
-    return rows
-
-
 def primary_text(benchmarks: Iterable[str], columns: dict[str, str]) -> str:
     """Return the text that names the time used for each of these benchmarks. columns: of `primary_columns`."""
     texts = []
@@ -166,24 +70,6 @@ def fallback_text(*tables: pd.DataFrame) -> str:
             if alone[name] != columns[name]
         ]
     return f"one side lacks a primary time; {primary_text(changed, columns)}" if changed else ""
-
-
-def steps_by_cell(measurements: pd.DataFrame) -> dict[str, list[float]]:
-    """Return for each cell the primary time of each ok launch, in seconds."""
-    return values_of_cells(with_primary(measurements), "primary_s")
-
-
-def values_by_cell(measurements: pd.DataFrame, column: str) -> dict[str, list[float]]:
-    """Return for each cell the known values of a column, one for each ok launch."""
-    return values_of_cells(measurements[(measurements["status"] == "ok") & measurements[column].notna()], column)
-
-
-def values_of_cells(rows: pd.DataFrame, column: str) -> dict[str, list]:
-    """Return the values of a column by cell, in the order of the table."""
-    found: dict[str, list] = {}
-    for cell, value in zip(rows["cell"], rows[column], strict=True):  # groupby takes a minute for 100,000 cells
-        found.setdefault(cell, []).append(value)
-    return found
 
 
 @dataclass(frozen=True)
@@ -259,6 +145,13 @@ class ReportData:
         """Return the findings of one topic, which are computed once, each with its kind."""
         found = [topic.stated(finding) for finding in once_per_report(topic.findings)(self)]
         return [replace(finding, words=self.commands | finding.words) for finding in found]
+
+    def cells_of(self, benchmark: str) -> pd.DataFrame:
+        """Return the rows of cells.csv of one benchmark (`tables.cells.rows_of`)."""
+        key = ("cells", benchmark)
+        if key not in self.once:
+            self.once[key] = rows_of(self.tables["cells"], benchmark)
+        return self.once[key]
 
     def named(self, rows: pd.DataFrame, benchmark: str, without: tuple[str, ...] = ()) -> pd.DataFrame:
         """Return rows of cells with names (`name_rows`). A stack has the same color and marker in all figures."""
@@ -339,7 +232,8 @@ class Topic:
 
     part_of: id of the topic whose section contains this one's. is_of_sweeps: whether it applies to a sweep, whose cells
     differ in their nodes. Other topics would rank or pool cells that measure the same. is_judge: whether its warnings
-    say which cells have invalid numbers (`headline_rows`).
+    say which cells have invalid numbers (`headline_rows`). benchmarks: without their cells, its terms are not defined;
+    default: without rows of its tables.
     """
 
     id: str
@@ -352,6 +246,7 @@ class Topic:
     part_of: str = ""
     is_of_sweeps: bool = False
     is_judge: bool = False
+    benchmarks: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if self.findings is not nothing and not self.kinds:

@@ -23,10 +23,11 @@ from regatta.report.page import count_failed
 from regatta.report.panels import Section
 from regatta.store.collect import cell_row
 from regatta.store.csv_files import CELL, SHAPE_COLUMNS, make_table
+from regatta.tables.cells import rows_of
+from regatta.tables.metrics import STEP
 from regatta.topics.base import ReportData, TableSpec, Topic, grouped, headline_rows, plain_rows
 from regatta.topics.bucket_overview import bucket_overview
 from regatta.topics.fits.scaling import CURVE, SHAPE
-from regatta.topics.scaling.scaling_tables import STEP
 from regatta.topics.settings import (
     EQUAL_RATIO,
     GROUP,
@@ -58,12 +59,12 @@ BUCKETS = Columns(
 )
 
 
-def buckets_table(scaling: pd.DataFrame, settings: pd.DataFrame) -> pd.DataFrame:
+def buckets_table(cells: pd.DataFrame, settings: pd.DataFrame) -> pd.DataFrame:
     """Return one row for each workload, strategy with buckets, shape and stack of several ranks.
 
     settings: as `settings_table` makes it.
     """
-    by_cell = settings_of(settings, "bucket_cap_mb")
+    by_cell, scaling = settings_of(settings, "bucket_cap_mb"), rows_of(cells, "train_step")
     is_synchronized = scaling["bucket_cap_mb"].notna() & (scaling["world_size"] > 1)
     groups = grouped(plain_rows(scaling[is_synchronized], CELLS), GROUP)
     rows = [dict(zip(GROUP, key, strict=True)) | _best(cells, by_cell) for key, cells in groups.items()]
@@ -93,7 +94,7 @@ def bucket_matrices(data: ReportData) -> tuple[Matrix, ...]:
     A shape with one planned size has no row; a workload without a shape with two measured sizes has no matrix.
     """
     statuses, settings = statuses_by_cell(data.measurements), settings_of(data.tables["settings"], "bucket_cap_mb")
-    cells = plain_rows(data.tables["scaling"].dropna(subset=["bucket_cap_mb"]), (*CELLS, *SHOWN))
+    cells = plain_rows(data.cells_of("train_step").dropna(subset=["bucket_cap_mb"]), (*CELLS, *SHOWN))
     skipped = map(cell_row, data.campaign.skipped)
     cells += [{name: row.get(name) for name in (*CELLS, *SHOWN)} for row in skipped if row.get("bucket_cap_mb")]
     found = []
@@ -199,7 +200,7 @@ KINDS = (
 def findings(data: ReportData) -> list[Finding]:
     """Return the bucket sizes that may be best at the largest shape, and the highest cost if another shape has it."""
     settings = settings_of(data.tables["settings"], "bucket_cap_mb")
-    rows = plain_rows(data.tables["scaling"].dropna(subset=["bucket_cap_mb", "step_s"]), CELLS)
+    rows = plain_rows(data.cells_of("train_step").dropna(subset=["bucket_cap_mb", "step_s"]), CELLS)
     groups = [sorted(cells, key=lambda cell: cell["step_s"]) for cells in grouped(rows, GROUP).values()]
     groups = [cells for cells in groups if len(cells) > 1]
     largest = max((cells[0]["world_size"] for cells in groups), default=1)
@@ -215,7 +216,7 @@ def findings(data: ReportData) -> list[Finding]:
         values = {"best_mb": best["bucket_cap_mb"], "cost_ratio": cost_of(settings[worst["cell"]])}
         words = {"name": data.names[worst["cell"]], "num_several": len(groups) if len(groups) > 1 else None}
         words["groups"] = groups_text(groups)
-        found.append(Finding("bucket_cost", values, (of_cells("scaling", cells),), cells, "bucket", words))
+        found.append(Finding("bucket_cost", values, (of_cells("cells", cells),), cells, "bucket", words))
     return found
 
 
@@ -279,11 +280,11 @@ def _summary(groups: list[list[dict]], settings: dict[str, Setting]) -> Finding:
         words["best"] = any_of([f"{size:g}" for size in chosen]) + " MiB"
         words |= {f"near_{name}": text for name, text in cost.items()} if len(chosen) > 1 else {}
     cells = tuple(cell["cell"] for cell in every)
-    return Finding("bucket", values, (of_cells("scaling", cells),), cells, "bucket", words)
+    return Finding("bucket", values, (of_cells("cells", cells),), cells, "bucket", words)
 
 
 TABLES = {
-    "buckets": TableSpec.of(BUCKETS, buckets_table, "scaling", "settings"),
-    "settings": TableSpec.of(SETTINGS, settings_table, "scaling", "collectives", "measurements"),
+    "buckets": TableSpec.of(BUCKETS, buckets_table, "cells", "settings"),
+    "settings": TableSpec.of(SETTINGS, settings_table, "cells", "measurements"),
 }
 TOPIC = Topic("buckets", "Bucket size", TABLES, section, findings, kinds=KINDS)

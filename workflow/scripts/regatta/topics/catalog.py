@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pandas as pd
 
-from regatta.core.benchmarks import axes_of, benchmark_names
 from regatta.core.errors import UserError
 from regatta.core.files import check_listed
 from regatta.core.forks import pool_with, with_data
 from regatta.core.text import plural
+from regatta.kit.columns import Columns
 from regatta.kit.kinds import NOTE, RESULT, WARNINGS
 from regatta.model.frozen import FrozenCampaign
-from regatta.report import cells, page
+from regatta.report import explore, page
 from regatta.report.findings import Finding
 from regatta.report.headline import figures_of_page, headline_figure, without_headline
 from regatta.report.panels import Figure, Section
@@ -23,6 +23,8 @@ from regatta.store.collect import read_collected, read_store, summaries_beside, 
 from regatta.store.csv_files import COLLECTED, make_table, read_csv, write_csv
 from regatta.store.frozen_files import read_frozen, read_frozen_campaign
 from regatta.store.launch_files import launch_paths, write_json, write_text
+from regatta.tables.cells import CELL_COLUMNS, cells_table, columns_of
+from regatta.tables.primary_times import primary_columns
 from regatta.topics import (
     base,
     buckets,
@@ -86,24 +88,10 @@ def topics_of(campaign: FrozenCampaign) -> list[Topic]:
     return [topic for topic in TOPICS if topic.is_of_sweeps or not campaign.sweep]
 
 
-def missing_axes(columns: Collection[str]) -> str:
-    """Return the parameters that a table of cells lacks, with their benchmark; empty if it lacks none.
-
-    A table is of a benchmark if it has a parameter that no other benchmark has.
-    """
-    axes = {name: axes_of(name).keys() for name in benchmark_names()}
-    for name, parameters in axes.items():
-        shared = {axis for other in axes if other != name for axis in axes[other]}
-        if "cell" in columns and (parameters - shared) & set(columns) and (missing := parameters - set(columns)):
-            return f"{', '.join(sorted(missing))} of benchmark '{name}'"
-    return ""
-
-
 def _tables_of(topics: tuple[Topic, ...]) -> dict[str, TableSpec]:
     """Return the tables of all topics by name.
 
-    Raises ValueError if a name is used twice (also by the store), if a table of cells lacks a parameter, and if a topic
-    is part of an unknown one.
+    Raises ValueError if a name is used twice (also by the store), and if a topic is part of an unknown one.
     """
     tables: dict[str, TableSpec] = {}
     for topic in topics:
@@ -114,8 +102,6 @@ def _tables_of(topics: tuple[Topic, ...]) -> dict[str, TableSpec]:
                 raise ValueError(
                     f"table '{name}' of topic '{topic.id}' is already a table of another topic or the store"
                 )
-            if missing := missing_axes(spec.columns):
-                raise ValueError(f"table '{name}' of topic '{topic.id}' lacks {missing}: cells would be ambiguous")
             tables[name] = spec
     return tables
 
@@ -133,6 +119,9 @@ class _OnDemand(dict):
         self.campaign = campaign
 
     def __missing__(self, name: str) -> pd.DataFrame:
+        if name == "cells":
+            self[name] = cells_table(self.campaign, self["measurements"])
+            return self[name]
         applies = any(name in topic.tables for topic in topics_of(self.campaign))
         self[name] = TABLES[name].make(self.campaign, self) if applies else make_table([], TABLES[name].columns)
         return self[name]
@@ -155,7 +144,7 @@ def write_from_store(campaign: FrozenCampaign, launches: Path, measurements: Pat
 def make_tables(campaign: FrozenCampaign, collected: dict[str, pd.DataFrame]) -> dict[str, pd.DataFrame]:
     """Return each table by its name. campaign: frozen; collected: measurements.csv and the tables beside it."""
     on_demand = _OnDemand(campaign, collected)
-    tables = {name: on_demand[name] for name in TABLES}
+    tables = {name: on_demand[name] for name in ("cells", *TABLES)}
     # Cells of an imported campaign have separate numbers of repeats.
     repeats = {cell.id: cell.repeats for cell in campaign.cells if cell.repeats}
     for table in tables.values():
@@ -165,12 +154,32 @@ def make_tables(campaign: FrozenCampaign, collected: dict[str, pd.DataFrame]) ->
 
 
 def write_tables(tables: dict[str, pd.DataFrame], folder: Path) -> None:
+    """Write cells.csv beside this folder and the other tables into it; remove those of an older version."""
     for name in TABLES:
         write_csv(tables[name], folder / f"{name}.csv")
+    cells = tables["cells"]
+    write_csv(
+        cells[[name for name in cells if name in CELL_COLUMNS or cells[name].notna().any()]], cells_beside(folder)
+    )
+    for path in folder.glob("*.csv"):
+        if path.stem not in TABLES:
+            path.unlink(missing_ok=True)
 
 
-def read_tables(folder: Path) -> dict[str, pd.DataFrame]:
-    return {name: read_csv(folder / f"{name}.csv", spec.columns) for name, spec in TABLES.items()}
+def cells_beside(tables: Path) -> Path:
+    """Return the path of cells.csv of a results folder. tables: its folder of tables."""
+    return tables.parent / "cells.csv"
+
+
+def read_tables(folder: Path, campaign: FrozenCampaign) -> dict[str, pd.DataFrame]:
+    found = {name: read_csv(folder / f"{name}.csv", spec.columns) for name, spec in TABLES.items()}
+    return {"cells": read_csv(cells_beside(folder), columns_of(campaign)), **found}
+
+
+def columns_by_table(campaign: FrozenCampaign) -> dict[str, Columns]:
+    """Return the columns of the computed tables by name."""
+    of_cells = {"cells": columns_of(campaign)}
+    return COLUMNS | of_cells if campaign.sweep else of_cells | COLUMNS  # in a sweep, its own times come first
 
 
 def read_report_data(
@@ -192,12 +201,12 @@ def read_report_data(
         result = {**result, **size, "stacks": [stack for one in results for stack in one["stacks"]]}
     return ReportData(
         frozen,
-        {**collected, **read_tables(tables)},
+        {**collected, **read_tables(tables, frozen)},
         page.read_headers(launches, collected["measurements"]),
         recorded_problems,
         launches,
         result,
-        COLUMNS,
+        columns_by_table(frozen),
         tuple(topics_of(frozen)),
     )
 
@@ -218,18 +227,25 @@ def drawn_figures(data: ReportData) -> list[Figure]:
 
 def terms(data: ReportData) -> list[tuple[str, str]]:
     """Return the terms of the primary time, and of the topics that have rows."""
-    found = base.primary_text(data.ok["benchmark"], base.primary_columns(data.measurements))
+    found = base.primary_text(data.ok["benchmark"], primary_columns(data.measurements))
     text = "The time of a launch from which efficiency, bandwidth, intervals, comparisons and sweeps derive."
     primary = [("Primary time", f"{text} {found}.")] if found else []
     topics = topics_of(data.campaign)
-    used = [topic for topic in topics if not topic.tables or any(len(data.tables[name]) for name in topic.tables)]
+    used = [topic for topic in topics if _has_rows(topic, data)]
     of_kinds = [[(kind.term, kind.help) for kind in topic.kinds if kind.help] for topic in used]
     return primary + [term for topic, found in zip(used, of_kinds, strict=True) for term in [*topic.terms, *found]]
 
 
+def _has_rows(topic: Topic, data: ReportData) -> bool:
+    """Return whether the campaign has cells of a topic, or without benchmarks, whether its tables have rows."""
+    if topic.benchmarks:
+        return any(cell.benchmark in topic.benchmarks for cell in data.campaign.cells)
+    return not topic.tables or any(len(data.tables[name]) for name in topic.tables)
+
+
 def _data_block(data: ReportData) -> dict:
     warned = warnings(data)
-    return cells.data_block(data, warnings_by_cell(warned), marks(data, warned))
+    return explore.data_block(data, warnings_by_cell(warned), marks(data, warned))
 
 
 def _content(data: ReportData, shown: list[Section], block: dict) -> dict:
@@ -238,8 +254,8 @@ def _content(data: ReportData, shown: list[Section], block: dict) -> dict:
     unverified = warnings_by_cell([one for one in warned if one.declared is programs.UNVERIFIED])
     marked = unverified | marks(data, warned)
     num_launches = len(launch_paths(data.launches))
-    headline, indices = headline_figure(shown), cells.cell_indices(campaign)
-    block["figures"] = cells.figure_columns(figures_of_page(shown, page.is_large(campaign)), indices)
+    headline, indices = headline_figure(shown), explore.cell_indices(campaign)
+    block["figures"] = explore.figure_columns(figures_of_page(shown, page.is_large(campaign)), indices)
     shown = without_headline(shown)
     return {
         "campaign": campaign,
@@ -267,9 +283,9 @@ def _content(data: ReportData, shown: list[Section], block: dict) -> dict:
         "left_out": page.left_out(data.problems, data.names),
         "provenance": page.provenance(data.headers),
         "cell_indices": indices,
-        "cell_data": cells.encoded(block),
+        "cell_data": explore.encoded(block),
         "block": block,
-        "tables": {name: len(data.tables[name]) for name in (*COLLECTED, *TABLES)},
+        "tables": {name: len(data.tables[name]) for name in (*COLLECTED, "cells", *TABLES)},
     }
 
 

@@ -1,4 +1,4 @@
-"""Latency and bandwidth of collectives: tables/collectives.csv. Definitions: docs/metrics.md."""
+"""Latency and bandwidth of collectives. Definitions: docs/metrics.md."""
 
 from dataclasses import replace
 
@@ -14,13 +14,20 @@ from regatta.report.lines import PlotAxis
 from regatta.report.panels import CELL_NAME, LAUNCHES, Figure, Section
 from regatta.report.rows import table_rows
 from regatta.report.ticks import size_ticks
+from regatta.tables.bandwidth import ALGBW, BUSBW, PEAK, PEAK_SHARE, links_of
+from regatta.tables.metrics import CALL, ERRORS, LATENCY, MEMORY
+from regatta.tables.primary_times import steps_by_cell, values_by_cell
 from regatta.topics import base
-from regatta.topics.bandwidth import BUSBW, CALL, COLLECTIVES, LATENCY, PEAK_SHARE, collectives_table, links_of
 from regatta.topics.bandwidth_overview import bandwidth_overview, most_different
-from regatta.topics.base import ReportData, TableSpec, Topic
+from regatta.topics.base import ReportData, Topic
 from regatta.topics.fits.fits_section import crossover_sizes
 from regatta.topics.settings import is_costly, settings_of
 
+ALGORITHM_BYTES = next(column for column in MEMORY if column.name == "algorithm_bytes")
+COLUMNS = {  # by figure, of its table
+    "bandwidth": (ALGBW, BUSBW, PEAK_SHARE, PEAK),
+    "latency": (LATENCY, CALL, ALGORITHM_BYTES, ERRORS[1]),
+}
 MOST_FINDINGS = 2
 MOST_FIGURES_OPEN = 4  # of bandwidth; of more, those of two operations beside an overview
 MOST_LINES = 8  # of one panel: more shapes and stacks are hard to distinguish
@@ -54,8 +61,8 @@ def collective_figures(
             *(f"{table}-{number}", f"{column.label.capitalize()}: {title}", rows),
             *("message_bytes" if is_of_sizes else "world_size", column, calls[column]),
             (x if is_of_sizes else panels.ranks_axis(rows[rows["latency_s"].notna()]), axes[column]),
-            (MESSAGE, CELL_NAME, LAUNCHES, *COLLECTIVES.of_table(table)),
-            "collectives",
+            (MESSAGE, CELL_NAME, LAUNCHES, *COLUMNS[table]),
+            "cells",
             **of_panel,
         )
 
@@ -99,7 +106,8 @@ def _measured_panels(rows: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
 
 def _peak_lines(rows: pd.DataFrame) -> tuple[tuple[str, float], ...]:
     """Return label and place of the peaks of the largest shape on one node and on several, the higher first."""
-    known = rows[rows["peak_gb_per_s"].notna()].sort_values("world_size", kind="stable")
+    columns = ["world_size", "nodes", "gpus_per_node", "peak_gb_per_s"]
+    known = rows.loc[rows["peak_gb_per_s"].notna(), columns].sort_values("world_size", kind="stable")
     largest = pd.concat([known[known["nodes"] == 1].tail(1), known[known["nodes"] > 1].tail(1)])
     shapes: dict[float, list[str]] = {}
     for row in largest.itertuples():
@@ -116,9 +124,9 @@ MESSAGE = Column(
 
 def section(data: ReportData) -> Section:
     is_imported = bool(data.campaign.imported)
-    medians = base.values_by_cell(data.measurements, "p50_s")
-    collectives = data.named(data.tables["collectives"], "collective", without=("message_bytes",))
-    bandwidth, latency = collective_figures(collectives, medians, base.steps_by_cell(data.measurements))
+    medians = values_by_cell(data.measurements, "p50_s")
+    collectives = data.named(data.cells_of("collective"), "collective", without=("message_bytes",))
+    bandwidth, latency = collective_figures(collectives, medians, steps_by_cell(data.measurements))
     title = "Latency" if is_imported else "Latency of blocking calls"
     shown, folded = (bandwidth, (title, latency)) if bandwidth else (latency, ("", ()))
     has_peak = collectives["peak_gb_per_s"].notna().any()
@@ -206,7 +214,7 @@ def findings(data: ReportData) -> list[Finding]:
     Without any bandwidth, the lowest time per call. Operations are not compared; of cells that differ in their
     algorithm alone, `near` has those that may be as fast. Those with all their launches precede others.
     """
-    rows = data.tables["collectives"].dropna(subset=CALL.name)
+    rows = data.cells_of("collective").dropna(subset=CALL.name)
     column = BUSBW if rows[BUSBW.name].notna().any() else CALL
     settings, found = settings_of(data.tables["settings"], "algorithm"), []
 
@@ -229,7 +237,7 @@ def findings(data: ReportData) -> list[Finding]:
         words = {"name": name.full, "rank": rank, "message": MESSAGE.text(best)}
         words["compared"] = len(compared) if len(compared) > 1 else None
         words["shapes"] = list(dict.fromkeys(shape(row.nodes, row.gpus_per_node) for row in compared))
-        found.append(Finding("bandwidth", values, (of_cells("collectives", [best.cell]),), (best.cell,), words=words))
+        found.append(Finding("bandwidth", values, (of_cells("cells", [best.cell]),), (best.cell,), words=words))
     found.sort(key=lambda finding: finding.values["operation"] != "all_reduce")
     valid = base.headline_rows(data, found, lambda one: one.cells)
     return [*(_summary(data, one) for one in valid[:1]), *found[:MOST_FINDINGS], *_above_peak(data)]
@@ -251,7 +259,7 @@ def _summary(data: ReportData, best: Finding) -> Finding:
 
 def _above_peak(data: ReportData) -> list[Finding]:
     """Return the finding on cells above the peak of their links: the peak or the time is wrong."""
-    rows = data.tables["collectives"].sort_values(PEAK_SHARE.name, ascending=False, kind="stable")
+    rows = data.cells_of("collective").sort_values(PEAK_SHARE.name, ascending=False, kind="stable")
     above = rows[(rows[PEAK_SHARE.name] > 1).fillna(False)]
     if above.empty:
         return []
@@ -259,8 +267,7 @@ def _above_peak(data: ReportData) -> list[Finding]:
     values = {"num": len(above), "num_known": int(rows[PEAK_SHARE.name].count())}
     values |= {"largest_ratio": Value.of(worst, PEAK_SHARE)}
     words = {"name": data.names[worst.cell]}
-    return [Finding("above_peak", values, (of_cells("collectives", cells),), cells, "warnings", words)]
+    return [Finding("above_peak", values, (of_cells("cells", cells),), cells, "warnings", words)]
 
 
-TABLES = {"collectives": TableSpec.of(COLLECTIVES, collectives_table, "campaign", "measurements")}
-TOPIC = Topic(*("communication", "Communication", TABLES, section, findings), kinds=KINDS)
+TOPIC = Topic(*("communication", "Communication", {}, section, findings), kinds=KINDS, benchmarks=("collective",))

@@ -2,7 +2,8 @@
 
 from regatta.kit.kinds import NOTE, Kind
 from regatta.report.findings import Finding, of_cells
-from regatta.topics.base import ReportData, Topic, primary_widenings
+from regatta.tables.primary_times import primary_widenings
+from regatta.topics.base import ReportData, Topic
 
 KINDS = (
     Kind(
@@ -23,7 +24,7 @@ def findings(data: ReportData) -> list[Finding]:
         return []
     values = {"num": len(cells), "num_cells": len(widenings), "correlation": correlation}
     values["widening_ratio"] = max(widenings.values())
-    return [Finding("correlated_launches", values, (of_cells("launch_ranges", cells),), cells, "warnings")]
+    return [Finding("correlated_launches", values, (of_cells("cells", cells),), cells, "warnings")]
 
 
 TOPIC = Topic(*("correlated_launches", "Warnings"), findings=findings, kinds=KINDS, is_of_sweeps=True)

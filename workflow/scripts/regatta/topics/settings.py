@@ -18,8 +18,9 @@ from regatta.kit.columns import FLAG, TEXT, WHOLE, Column, Columns, in_file
 from regatta.kit.kinds import Value
 from regatta.report.rows import Row
 from regatta.store.csv_files import SHAPE_COLUMNS, make_table
+from regatta.tables.cells import rows_of
+from regatta.tables.primary_times import Times, batch_name, times_by_cell
 from regatta.topics.base import ReportData, best_row, grouped, plain_rows
-from regatta.topics.comparison.comparison_tables import Times, batch_name, times_by_cell
 from regatta.topics.fits.scaling import CURVE
 
 EQUAL_RATIO = 0.05  # settings that cost at most this much more are called equal; as the default margin
@@ -100,13 +101,14 @@ def _block(cell: str, repeat: int, launch: tuple[str | None, float]) -> tuple[st
     return (cell if is_unknown(launch[0]) else batch_name(launch[0]), repeat)
 
 
-def settings_table(scaling: pd.DataFrame, collectives: pd.DataFrame, measurements: pd.DataFrame) -> pd.DataFrame:
+def settings_table(cells: pd.DataFrame, measurements: pd.DataFrame) -> pd.DataFrame:
     """Return one row for each cell that differs from others only in bucket size, or only in algorithm."""
     times, found = times_by_cell(measurements), []
-    sized = scaling.dropna(subset=["bucket_cap_mb"])
-    for axis, table, key in (("bucket_cap_mb", sized, GROUP), ("algorithm", collectives, ALGORITHM)):
+    sized = rows_of(cells, "train_step").dropna(subset=["bucket_cap_mb"])
+    of_axes = (("bucket_cap_mb", sized, GROUP), ("algorithm", rows_of(cells, "collective"), ALGORITHM))
+    for axis, table, key in of_axes:
         measured = [row for row in plain_rows(table, (*key, axis, "cell")) if row["cell"] in times]
-        rows = [[cell["cell"] for cell in cells] for cells in grouped(measured, key).values()]
+        rows = [[cell["cell"] for cell in row] for row in grouped(measured, key).values()]
         for cell, setting in compare_settings(rows, times).items():
             values = (cell, axis, setting.num_settings, setting.cost, setting.low, setting.high)
             found.append(dict(zip(SETTINGS, (*values, setting.may_be_best, setting.p_adjusted), strict=True)))

@@ -5,7 +5,6 @@ variation, drift, outliers. Definitions: docs/metrics.md.
 """
 
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 
 import pandas as pd
@@ -13,44 +12,20 @@ import pandas as pd
 from regatta.core.moderation import MIN_LAUNCHES
 from regatta.core.patterns import axes_of, find_pattern
 from regatta.core.statistics import DRIFT_P
-from regatta.core.text import natural, percent, three
-from regatta.kit.columns import CELL_ID, TEXT, WHOLE, Column, Columns
+from regatta.core.text import percent, three
+from regatta.kit.columns import TEXT, WHOLE, Column
 from regatta.kit.kinds import FAIR, LOW, NOTE, SUMMARY, Kind, Value
-from regatta.report.cell_numbers import RANGE
 from regatta.report.findings import Finding, Source, file_of, of_cells, of_runs
 from regatta.report.panels import Section, Table
-from regatta.store.csv_files import make_table
 from regatta.store.records import INCOMPLETE
-from regatta.topics.base import ReportData, TableSpec, Topic, plain_rows, with_primary
+from regatta.tables.metrics import METRICS, RANGE
+from regatta.topics.base import ReportData, Topic, plain_rows
 
 OUTLIER_RATIO = 0.05  # more outliers than this share are reported; of an exponential tail it is 1 %
 MIN_OUTLIERS = 3  # fewer say nothing: of 23 samples, two are 9 %
 CHANCE = 0.01  # chance of this many drifting measurements
 DISAGREEMENT_RATIO = 0.05  # range of launches over their median
 CELLS_GOOD_RATIO, CELLS_LOW_RATIO = 0.2, 0.5  # shares of varying cells above which confidence is fair, and low
-_TIME = {"shown_as": "ms", "table": "variation"}
-LAUNCH_RANGES = Columns(
-    CELL_ID,
-    Column("num_launches", type=WHOLE, help="ok launches with a primary time"),
-    Column("median_s", "time", help="median over launches of the primary time", is_shown=True, is_main=True, **_TIME),
-    Column("min_s", "fastest launch", help="smallest primary time of a launch", **_TIME),
-    Column("max_s", "slowest launch", help="largest primary time of a launch", **_TIME),
-    replace(RANGE, help="(`max_s` − `min_s`) / `median_s`; empty for one launch"),
-)
-
-
-def launch_ranges_table(measurements: pd.DataFrame) -> pd.DataFrame:
-    """Return one row for each cell with an ok launch that has a primary time.
-
-    range_ratio: (largest - smallest) / median; unknown for one launch.
-    """
-    times = with_primary(measurements).groupby("cell")["primary_s"]
-    found = times.agg(num_launches="count", median_s="median", min_s="min", max_s="max").reset_index()
-    ratios = (found["max_s"] - found["min_s"]) / found["median_s"]
-    rows = found.assign(range_ratio=ratios.where(found["num_launches"] > 1)).to_dict("records")
-    return make_table(sorted(rows, key=lambda row: natural(row["cell"])), LAUNCH_RANGES)
-
-
 SHARE = Column("share_ratio", shown_as="%", figures=2)
 LIMIT, GOOD, LOWEST = (f"{100 * ratio:g} %" for ratio in (DISAGREEMENT_RATIO, CELLS_GOOD_RATIO, CELLS_LOW_RATIO))
 VARIES = f"variation between launches above {LIMIT} in"
@@ -128,6 +103,12 @@ KINDS = (
 )
 
 
+def ranges_of(data: ReportData) -> pd.DataFrame:
+    """Return the cells with a primary time."""
+    cells = data.tables["cells"]
+    return cells[cells["num_launches"] > 0]
+
+
 def findings(data: ReportData) -> list[Finding]:
     """Return the counts of the line on confidence, and findings on the precision of measurements."""
     ok, outliers = data.ok, data.ok["num_outliers"]
@@ -136,7 +117,7 @@ def findings(data: ReportData) -> list[Finding]:
     return [
         *_between_launches(data),
         *_drifting(ok, of),
-        *_imprecise(ok, data.tables["launch_ranges"], of),
+        *_imprecise(ok, ranges_of(data), of),
         *of("outlying", many, OUTLIER_RATIO),
         *of("incomplete_files", ok["stop"].str.endswith(INCOMPLETE).fillna(False).astype(float), 0),
     ]
@@ -167,20 +148,20 @@ def _between_launches(data: ReportData) -> list[Finding]:
     """
     if data.ok.empty:
         return []
-    ranges, repeats = data.tables["launch_ranges"].set_index("cell")["range_ratio"], data.campaign.repeats
+    ranges, repeats = ranges_of(data).set_index("cell")["range_ratio"], data.campaign.repeats
     known = ranges.dropna().sort_values(ascending=False, kind="stable")
     large, single = known[known > DISAGREEMENT_RATIO], ranges.index[ranges.isna()]
     counts = {"num_varying": len(large), "num_cells": len(known), "num_launches": repeats}
-    found = [Finding("confidence", counts, (Source(file_of("launch_ranges"), what="all rows"),), (), "warnings")]
+    found = [Finding("confidence", counts, (Source(file_of("cells"), what="all rows"),), (), "warnings")]
     runs = {"least_runs": MIN_LAUNCHES if data.campaign.imported else None, "repeats": MIN_LAUNCHES}
     if 2 * len(single) > len(ranges):
-        values, source = {"num": len(single), "num_cells": len(ranges)}, of_cells("launch_ranges", single)
+        values, source = {"num": len(single), "num_cells": len(ranges)}, of_cells("cells", single)
         return [*found, Finding("single_launches", values, (source,), tuple(single), "warnings", runs)]
     if len(large):
         is_above = [len(large) > limit * len(known) for limit in (CELLS_GOOD_RATIO, CELLS_LOW_RATIO)]
         kind = ("some_variation", "variation", "noisy_machine")[sum(is_above)]
         values = {"num": len(large), "num_cells": len(known), "worst_ratio": Value(RANGE, float(large.iloc[0]))}
-        words, source = {"worst": data.names[large.index[0]]}, of_cells("launch_ranges", large.index)
+        words, source = {"worst": data.names[large.index[0]]}, of_cells("cells", large.index)
         axes = [axes_of(data.cell_names[cell], data.campaign.by_id[cell].fields) for cell in known.index]
         pattern = find_pattern(axes, [cell in large.index for cell in known.index])
         values["pattern"] = pattern and pattern.values
@@ -213,23 +194,22 @@ def _drifting(ok: pd.DataFrame, of: Callable[..., list[Finding]]) -> list[Findin
     return of("drift", drifts.abs(), 0, values | {"largest": largest}, **words)
 
 
-def _imprecise(ok: pd.DataFrame, launch_ranges: pd.DataFrame, of: Callable[..., list[Finding]]) -> list[Finding]:
+def _imprecise(ok: pd.DataFrame, ranges: pd.DataFrame, of: Callable[..., list[Finding]]) -> list[Finding]:
     """Return the finding on missed precision, with the variation of its cells between launches."""
     is_missed, widths = ok["stop"].isin(["max_seconds", "max_samples"]), ok["half_width_ratio"]
     cells = ok.loc[is_missed, "cell"]
-    between = launch_ranges.loc[launch_ranges["cell"].isin(cells), "range_ratio"]
+    between = ranges.loc[ranges["cell"].isin(cells), "range_ratio"]
     medians = {"half_width_ratio": widths[is_missed].median(), "between_ratio": between.median()}
     values = {name: Value(SHARE, float(ratio)) for name, ratio in medians.items() if pd.notna(ratio)}
     return of("imprecise", is_missed * (1 + widths.fillna(0)), 0, {"num_cells": cells.nunique()} | values)
 
 
-TABLES = {"launch_ranges": TableSpec.of(LAUNCH_RANGES, launch_ranges_table, "measurements")}
 TERM = (
     "Variation between launches",
     "(Largest − smallest) / median, over a cell's valid launches. The value of a launch is its pipelined time per step"
     f" or call, else the median of its iterations. Unknown with one launch. Limit: {LIMIT}.",
 )
-PRECISION = Topic("precision", "Warnings", TABLES, None, findings, KINDS, (TERM,), is_of_sweeps=True, is_judge=True)
+PRECISION = Topic("precision", "Warnings", {}, None, findings, KINDS, (TERM,), is_of_sweeps=True, is_judge=True)
 
 # The section.
 
@@ -238,15 +218,15 @@ MOST_ROWS = 20  # of the table
 
 def section(data: ReportData) -> Section:
     """Return the table of the cells with a known variation, the largest first; equal ones in the order of the table."""
-    rows = data.tables["launch_ranges"].dropna(subset="range_ratio")
+    rows = ranges_of(data).dropna(subset="range_ratio")
     if rows.empty:
         return Section("stability", "Stability")
     rows = rows.sort_values("range_ratio", ascending=False, kind="stable")
     cell = Column("cell", "cell", TEXT, text=lambda row: data.names[row.cell])
-    columns = (cell, Column("num_launches", "launches", WHOLE), *LAUNCH_RANGES.of_table("variation"))
+    columns = (cell, Column("num_launches", "launches", WHOLE), *(one for one in METRICS if one.table == "variation"))
     first = f"; first {MOST_ROWS} of {len(rows):,}" if len(rows) > MOST_ROWS else ""
     caption = f"Variation between launches, largest first{first}"
-    table = Table.of_columns(caption, columns, rows.head(MOST_ROWS), data.device, ("launch_ranges",))
+    table = Table.of_columns(caption, columns, rows.head(MOST_ROWS), data.device, ("cells",))
     lead = f"Variation: range over launches / median. Limit: {LIMIT}."
     return Section("stability", "Stability", lead=lead, tables=(table,))
 

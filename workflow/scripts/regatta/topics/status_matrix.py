@@ -18,11 +18,12 @@ from regatta.report.matrix import Matrix, MatrixRow, Square, all_squares, by_wor
 from regatta.report.page import BAD_MARK, MARKS, NO_RECORD, count_failed, shown_status
 from regatta.report.panels import Section
 from regatta.report.rows import table_rows
-from regatta.topics.bandwidth import BUSBW, CALL
+from regatta.tables.bandwidth import BUSBW
+from regatta.tables.baselines import EFFICIENCY, is_wide
+from regatta.tables.metrics import CALL, THROUGHPUT
+from regatta.tables.reported import VALUE, in_unit
 from regatta.topics.base import ReportData, Topic, best_row, complete_rows, once_per_report
-from regatta.topics.custom import TIME, judged_columns
-from regatta.topics.programs import VALUE, in_unit
-from regatta.topics.scaling.scaling_tables import EFFICIENCY, THROUGHPUT, is_wide
+from regatta.topics.custom import judged_columns
 from regatta.topics.scripts import STEP_TIME
 
 BASELINE = "baseline"  # state of a square with 100 % by definition
@@ -113,10 +114,10 @@ def _status_counts(statuses: Counter) -> str:
 
 def _columns(data: ReportData, benchmark: str) -> tuple[Column, ...]:
     """Return the numbers of a benchmark, without the efficiency if only baselines have one: 100 % by definition."""
-    table, _, columns = _values_of(data)[benchmark]
+    columns = _values_of(data)[benchmark]
     if EFFICIENCY not in columns:
         return columns
-    rows = data.tables[table].dropna(subset="efficiency_ratio")
+    rows = data.cells_of(benchmark).dropna(subset="efficiency_ratio")
     return columns if (rows["cell"] != rows["baseline"]).any() else columns[1:]
 
 
@@ -124,8 +125,8 @@ def _squares(data: ReportData, names: dict[str, CellName]) -> Callable[[str, lis
     """Return a function from a benchmark and cells to their square."""
     statuses = statuses_by_cell(data.measurements)
     measured = {
-        benchmark: {row.cell: row for row in table_rows(data.tables[table].dropna(subset=time))}
-        for benchmark, (table, time, _) in _values_of(data).items()
+        benchmark: {row.cell: row for row in table_rows(data.cells_of(benchmark)) if row.num_launches}
+        for benchmark in _values_of(data)
     }
 
     def square(benchmark: str, cells: list[str]) -> Square:
@@ -179,17 +180,17 @@ def _value(rows: list, columns: tuple[Column, ...], names: dict[str, str]) -> Sq
 
 
 @once_per_report
-def _values_of(data: ReportData) -> dict[str, tuple[str, str, tuple[Column, ...]]]:
+def _values_of(data: ReportData) -> dict[str, tuple[Column, ...]]:
     """Return VALUES with the benchmarks outside Regatta's tree."""
     names = data.campaign.benchmarks or {}
-    return VALUES | {name: ("custom", TIME.name, judged_columns(data.campaign, name)) for name in names}
+    return VALUES | {name: judged_columns(data.campaign, name) for name in names}
 
 
-# By benchmark: table, its time, and the numbers of which the first known one counts.
+# By benchmark, the numbers of which the first known one counts.
 VALUES = {
-    "train_step": ("scaling", "step_s", (EFFICIENCY, THROUGHPUT)),
-    "script": ("scripts", "step_s", (EFFICIENCY, THROUGHPUT, STEP_TIME)),
-    "collective": ("collectives", "time_s", (BUSBW, CALL)),
-    "program": ("programs", "reported", (VALUE,)),
+    "train_step": (EFFICIENCY, THROUGHPUT),
+    "script": (EFFICIENCY, THROUGHPUT, STEP_TIME),
+    "collective": (BUSBW, CALL),
+    "program": (VALUE,),
 }
 TOPIC = Topic("matrix", "Status and efficiency", section=section)

@@ -1,59 +1,32 @@
-"""Time and memory of synchronized batch norms: tables/batch_norms.csv. Definitions: docs/metrics.md."""
+"""Time and memory of synchronized batch norms. Definitions: docs/metrics.md."""
+
+from dataclasses import replace
 
 import numpy as np
-import pandas as pd
 
-from regatta.core.benchmarks import axes_of
 from regatta.core.text import ratio_text
-from regatta.kit.columns import MICROSECONDS, SYNCHRONIZED, WHOLE, Column, Columns
+from regatta.kit.columns import SYNCHRONIZED, WHOLE, Column
 from regatta.kit.kinds import RESULT, Kind, Value
-from regatta.model.frozen import FrozenCampaign
 from regatta.report.findings import Finding, of_cells
 from regatta.report.panels import CELL_NAME, LAUNCHES, Section, Table, name_rows
-from regatta.store.csv_files import described, make_table, result_column
-from regatta.topics import base
-from regatta.topics.base import MAIN, ReportData, TableSpec, Topic, launch_means, rows_of_cells
+from regatta.tables.metrics import CALL, LAYER_ERRORS, MEMORY, PASSES
+from regatta.topics.base import ReportData, Topic
 
-TIME = {"shown_as": MICROSECONDS, "table": "layers", "interval": "interval", "note": SYNCHRONIZED}
-PASSES_HELP = "forward and backward: mean over launches of `p50_s`, slowest rank"
-BOTH_PASSES = Column(
-    *("time_s", "forward and backward"), **TIME | MAIN, better="smaller", help=PASSES_HELP, key="both_passes_us"
-)
-PASS = "means over launches of the columns of the same name. Means are not additive: `time_s` is not their sum"
-PASSES = tuple(result_column(f"{name}_s", "parts_ns", **TIME, help=PASS) for name in ("forward", "backward"))
-MAXIMUM = {"table": "layers", "help": "largest over launches"}
-LARGEST = (
-    *(
-        result_column(f"{name}_bytes", "memory", **MAXIMUM)
-        for name in ("parameter", "gradient", "saved", "peak_allocated")
-    ),
-    *(result_column(f"largest_{name}_error", **MAXIMUM) for name in ("output", "input_gradient")),
-)
-BATCH_NORMS = Columns(*described(axes_of("sync_batchnorm")), BOTH_PASSES, *PASSES, *LARGEST)
-
-
-def batch_norms_table(campaign: FrozenCampaign, measurements: pd.DataFrame) -> pd.DataFrame:
-    """Return one row for each sync_batchnorm cell, measured or not."""
-    ok = measurements[(measurements["status"] == "ok") & (measurements["benchmark"] == "sync_batchnorm")]
-    means = {BOTH_PASSES: base.primary_means(measurements)} | {
-        column: launch_means(ok, column.name) for column in PASSES
-    }
-    largest = base.largest_values(measurements, [column.name for column in LARGEST])
-    return make_table(rows_of_cells(campaign, "sync_batchnorm", means, largest), BATCH_NORMS)
-
-
+BOTH_PASSES = replace(CALL, label="forward and backward", note=SYNCHRONIZED)
+OF_LAYER = ("parameter_bytes", "gradient_bytes", "saved_bytes", "peak_allocated_bytes")
+LAYER = (BOTH_PASSES, *PASSES, *(one for one in MEMORY if one.name in OF_LAYER), *LAYER_ERRORS)
 FEATURES = Column("hidden", "features", WHOLE)
 
 
 def section(data: ReportData) -> Section:
     """Return a table of the layers, by shape and implementation."""
-    rows, title = data.tables["batch_norms"], "Synchronized batch norm"
+    rows, title = data.cells_of("sync_batchnorm"), "Synchronized batch norm"
     if rows["time_s"].isna().all():
         return Section("batch-norms", title)
     order = ["nodes", "gpus_per_node", "implementation", "batch_size", "hidden"]
     named = name_rows(rows, "sync_batchnorm", without=("hidden",)).sort_values(order, kind="stable")
-    columns = (CELL_NAME, FEATURES, LAUNCHES, *BATCH_NORMS.of_table("layers"))
-    table = Table.of_columns("Time, memory and errors of a layer", columns, named, data.device, ("batch_norms",))
+    columns = (CELL_NAME, FEATURES, LAUNCHES, *LAYER)
+    table = Table.of_columns("Time, memory and errors of a layer", columns, named, data.device, ("cells",))
     return Section("batch-norms", title, lead=ITERATION, tables=(table,))
 
 
@@ -73,7 +46,7 @@ KINDS = (
 
 def findings(data: ReportData) -> list[Finding]:
     """Return where the custom layer differs most from torch's on the same input, shape and stack."""
-    rows = data.tables["batch_norms"].dropna(subset="time_s")
+    rows = data.cells_of("sync_batchnorm").dropna(subset="time_s")
     custom, torch = (rows[rows["implementation"] == name] for name in ("own", "torch"))
     same = ["nodes", "gpus_per_node", "stack", "backend", "batch_size", "hidden", "dtype"]
     pairs = custom.merge(torch, on=same, suffixes=("", "_torch"))
@@ -87,8 +60,9 @@ def findings(data: ReportData) -> list[Finding]:
     values |= {"num_inputs": len(pairs), "time": time, "torch_time": torch_time}
     least, most = ratio_text(ratios.min()), ratio_text(ratios.max())
     words = {"name": data.names[cells[0]], "least": least, "most": most if most != least else None}
-    return [Finding("batch_norm", values, (of_cells("batch_norms", cells),), cells, "batch-norms", words)]
+    return [Finding("batch_norm", values, (of_cells("cells", cells),), cells, "batch-norms", words)]
 
 
-TABLES = {"batch_norms": TableSpec.of(BATCH_NORMS, batch_norms_table, "campaign", "measurements")}
-TOPIC = Topic("sync_batchnorm", "Synchronized batch norm", TABLES, section, findings, kinds=KINDS)
+TOPIC = Topic(
+    "sync_batchnorm", "Synchronized batch norm", {}, section, findings, kinds=KINDS, benchmarks=("sync_batchnorm",)
+)

@@ -1,4 +1,4 @@
-"""Training runs: time, loss and accuracy, in total (tables/training_runs.csv), by rank and by epoch.
+"""Training runs: time, loss and accuracy, in total, by rank and by epoch.
 
 Definitions: docs/metrics.md.
 """
@@ -9,8 +9,8 @@ import pandas as pd
 
 from regatta.core.benchmarks import axes_of
 from regatta.core.names import PLACE, cell_names
-from regatta.core.statistics import Estimate, interval_values
-from regatta.kit.columns import FLAG, TEXT, WHOLE, Column, Columns
+from regatta.core.statistics import interval_values
+from regatta.kit.columns import TEXT, WHOLE, Column, Columns
 from regatta.kit.kinds import FAIR, RESULT, SUMMARY, Kind, Value
 from regatta.model.frozen import FrozenCampaign
 from regatta.report import panels
@@ -20,39 +20,18 @@ from regatta.report.panels import FULL_NAME, LAUNCHES, Figure, Section, Table
 from regatta.report.row_strips import chart_of
 from regatta.report.rows import table_rows
 from regatta.report.ticks import size_ticks
-from regatta.store.csv_files import described, make_table, result_column
-from regatta.store.records import BENCHMARK, MEMORY_BYTES, RANK_BYTES
+from regatta.store.csv_files import make_table, result_column
+from regatta.store.records import BENCHMARK, RANK_BYTES
+from regatta.tables.metrics import ACCURACY, EPOCH_TIMES, LOSSES, RUN_THROUGHPUT, TOTAL
+from regatta.tables.primary_times import launch_means
 from regatta.topics import base
-from regatta.topics.base import MAIN, ReportData, TableSpec, Topic, launch_means
-from regatta.topics.memory import MEMORY_PARTS, parts_table
+from regatta.topics.base import ReportData, TableSpec, Topic
+from regatta.topics.memory import parts_table
 from regatta.topics.settings import FASTEST, fastest_of_groups
 
 ANCHOR = "training-runs"
-SHOWN = {"table": "outcome"}
-TOTAL_HELP = "sum over epochs of `epoch_s`, then the mean over launches. Excludes setup and reading the data"
-TIME = SHOWN | MAIN | {"better": "smaller", "interval": "interval"}
-TOTAL = Column("total_s", "total time", **TIME, note="sum of epochs", help=TOTAL_HELP)
-EPOCH = "median over epochs of `train_s` and `test_s` in each launch, then the median over launches"
-RATE = "`train_samples` / `epoch_train_s`"
-THROUGHPUT = Column("throughput_samples_per_s", "throughput", **SHOWN, better="larger", help=RATE)
-LAST_EPOCH = SHOWN | {"interval": "interval", "help": "values of the last epoch: arithmetic mean over launches"}
-TRAIN_LOSS, TEST_LOSS = (
-    Column(f"{name}_loss", f"{name} loss", better="smaller", figures=4, **LAST_EPOCH) for name in ("train", "test")
-)
-ACCURACY = Column("accuracy_ratio", "accuracy", shown_as="%", better="larger", is_shown=True, **LAST_EPOCH)
-SAME_LOSSES = (
-    "whether all launches have identical train and test losses in all epochs, to the last digit. Empty for a single"
-    " launch. On a CPU, false causes a warning in the report; on a GPU, differences are expected"
-)
-TRAINING_RUNS = Columns(
-    *described(axes_of(BENCHMARK)),
-    TOTAL,
-    *(Column(f"epoch_{n}_s", f"{n} time per epoch", **SHOWN, better="smaller", help=EPOCH) for n in ("train", "test")),
-    *(THROUGHPUT, TRAIN_LOSS, TEST_LOSS, ACCURACY),
-    Column("has_same_losses", type=FLAG, help=SAME_LOSSES),
-    *MEMORY_PARTS,
-)
 RANK_ACCURACY = "accuracy on the rank's share of the test images, after the last epoch: median over launches"
+OUTCOME = (TOTAL, *EPOCH_TIMES, RUN_THROUGHPUT, *LOSSES, ACCURACY)
 TRAINING_RANKS = Columns(
     Column("cell", type=TEXT, help="the cell"),
     Column("rank", type=WHOLE, help="the rank"),
@@ -61,20 +40,6 @@ TRAINING_RANKS = Columns(
     Column("accuracy_ratio", help=RANK_ACCURACY),
     *(result_column(name, "memory", label="", help="largest over launches") for name in RANK_BYTES),
 )
-
-
-def training_runs_table(campaign: FrozenCampaign, measurements: pd.DataFrame, epochs: pd.DataFrame) -> pd.DataFrame:
-    """Return one row for each train_run cell, measured or not."""
-    found = base.largest_values(measurements, MEMORY_BYTES).join(_outcomes(epochs), how="right")
-    return make_table(base.rows_of_cells(campaign, BENCHMARK, _means(epochs), found), TRAINING_RUNS)
-
-
-def _means(epochs: pd.DataFrame) -> dict[Column, dict[str, Estimate]]:
-    """Return total time, losses and accuracy by column and cell; losses and accuracy are those of the last epoch."""
-    launches = epochs.groupby(["cell", "repeat"], sort=False)
-    last = launches.tail(1).merge(launches["epoch_s"].sum().rename("total_s").reset_index())
-    last = last.assign(benchmark=BENCHMARK)
-    return {one: launch_means(last, one.name, one is TOTAL) for one in (TOTAL, TRAIN_LOSS, TEST_LOSS, ACCURACY)}
 
 
 def training_ranks_table(campaign: FrozenCampaign, ranks: pd.DataFrame) -> pd.DataFrame:
@@ -90,17 +55,6 @@ def training_ranks_table(campaign: FrozenCampaign, ranks: pd.DataFrame) -> pd.Da
     return make_table(rows, TRAINING_RANKS)
 
 
-def _outcomes(epochs: pd.DataFrame) -> pd.DataFrame:
-    """Return the columns without intervals by cell. epochs: by launch, in order."""
-    seconds = epochs.groupby(["cell", "repeat"])[["train_s", "test_s"]].median().groupby("cell")
-    found = seconds.median().add_prefix("epoch_").assign(num_launches=seconds.size())
-    found["throughput_samples_per_s"] = epochs.groupby("cell")["train_samples"].first() / found["epoch_train_s"]
-    # To the last digit; unknown for a single launch.
-    losses = epochs.groupby(["cell", "epoch"])[["train_loss", "test_loss"]].nunique(dropna=False)
-    is_same = (losses == 1).all(axis=1).groupby("cell").all().astype("boolean")
-    return found.assign(has_same_losses=is_same.where(found["num_launches"] > 1))
-
-
 # Tables and figures of the report.
 
 WORKLOAD = [name for name, axis in axes_of(BENCHMARK).items() if not axis.is_series]
@@ -111,7 +65,7 @@ SYNTHETIC = "Synthetic images are generated from the seed; their accuracy does n
 
 
 RUN = Column("name", "run", TEXT)
-CURVES = (ACCURACY, TEST_LOSS, Column("epoch_s", "epoch time"))  # columns of epochs.csv
+CURVES = (ACCURACY, LOSSES[1], Column("epoch_s", "epoch time"))  # columns of epochs.csv
 
 
 def common_of_runs(runs: pd.DataFrame) -> str:
@@ -128,9 +82,9 @@ def training_tables(rows: pd.DataFrame) -> list[Table]:
     measured = rows[rows["num_launches"] > 0]
     if measured.empty:
         return []
-    device, columns = rows["device"].iloc[0], (FULL_NAME, LAUNCHES, *TRAINING_RUNS.of_table("outcome"))
-    outcome = Table.of_columns("Total time and final results", columns, rows, device, ("training_runs",))
-    return [*filter(None, (outcome, parts_table(measured, "training_runs", device)))]
+    device, columns = rows["device"].iloc[0], (FULL_NAME, LAUNCHES, *OUTCOME)
+    outcome = Table.of_columns("Total time and final results", columns, rows, device, ("cells",))
+    return [*filter(None, (outcome, parts_table(measured, device)))]
 
 
 def training_run_figures(rows: pd.DataFrame, epochs: pd.DataFrame) -> list[Figure]:
@@ -170,7 +124,7 @@ def _figure(curve: Column, number: int, title: str, rows: pd.DataFrame, epochs: 
 
 
 def section(data: ReportData) -> Section:
-    runs = data.tables["training_runs"]
+    runs = data.cells_of(BENCHMARK)
     rows = data.named(runs, BENCHMARK)
     figures = tuple(training_run_figures(rows, data.tables["epochs"]))
     lead = f"{common_of_runs(runs)} {panels.how_to_read(runs, 'total_s')}" if figures else ""
@@ -212,13 +166,13 @@ def findings(data: ReportData) -> list[Finding]:
 
     The line of the summary is on the first workload: workloads are not compared.
     """
-    runs, found = data.tables["training_runs"], []
+    runs, found = data.cells_of(BENCHMARK), []
     workloads = runs[runs["total_s"].notna()].groupby(WORKLOAD, dropna=False, sort=True)
     groups = [base.headline_rows(data, base.complete_rows(table_rows(group))) for _, group in workloads]
     for (fastest, values), group in zip(fastest_of_groups(data, groups, TOTAL), groups, strict=True):
         values |= {"name": data.names[fastest.cell], "epochs": int(fastest.epochs)}
         values |= {"total": Value.of(fastest, TOTAL), "accuracy": Value.of(fastest, ACCURACY)}
-        source = of_cells("training_runs", [fastest.cell, *(row.cell for row in group)])
+        source = of_cells("cells", [fastest.cell, *(row.cell for row in group)])
         found.append(Finding("training", values, (source,), (fastest.cell,), ANCHOR))
     summary = []
     for first in base.headline_rows(data, found, lambda one: one.cells)[:1]:
@@ -232,17 +186,16 @@ def findings(data: ReportData) -> list[Finding]:
 
 def _different_losses(data: ReportData) -> list[Finding]:
     """Return the finding on different losses on CPUs, where a run repeats to the last digit; on a GPU it does not."""
-    runs = data.tables["training_runs"]
+    runs = data.cells_of(BENCHMARK)
     on_cpu = runs[(runs["device"] == "cpu") & runs["has_same_losses"].notna()]
     cells = tuple(on_cpu.loc[~on_cpu["has_same_losses"].astype(bool), "cell"])
     if not cells:
         return []
     values, words = {"num": len(cells), "num_known": len(on_cpu)}, {"name": data.names[cells[0]]}
-    return [Finding("different_losses", values, (of_cells("training_runs", cells),), cells, "warnings", words)]
+    return [Finding("different_losses", values, (of_cells("cells", cells),), cells, "warnings", words)]
 
 
 TABLES = {
-    "training_runs": TableSpec.of(TRAINING_RUNS, training_runs_table, "campaign", "measurements", "epochs"),
     "training_ranks": TableSpec.of(TRAINING_RANKS, training_ranks_table, "campaign", "ranks"),
 }
-TOPIC = Topic(*("training_runs", "Training runs", TABLES, section, findings), kinds=KINDS)
+TOPIC = Topic(*("training_runs", "Training runs", TABLES, section, findings), kinds=KINDS, benchmarks=("train_run",))

@@ -102,13 +102,13 @@ def kinds_of_subjects(name: str, other: str, leads: tuple[str, ...], num: str, s
     return Kind(name, SUMMARY, leads, parts), Kind(other, RESULT, tuple(f"{lead}." for lead in leads), sentences)
 
 
-def best_value(data: ReportData, source: str, rows: list[Row], column: Column, **values: object) -> Finding:
+def best_value(data: ReportData, section: str, rows: list[Row], column: Column, **values: object) -> Finding:
     """Return the best value of a column on the most ranks, for `findings_of_subjects`. values: other ones."""
     known = headline_rows(data, on_most_ranks(rows))
     best = best_row(known, column)
     words = {"name": name_below(data, best), "num": len(known) if len(known) > 1 else None}
-    sources = (of_cells(source, [row.cell for row in known]),)
-    return Finding("", values | {"value": Value.of(best, column)}, sources, (best.cell,), source, words)
+    sources = (of_cells("cells", [row.cell for row in known]),)
+    return Finding("", values | {"value": Value.of(best, column)}, sources, (best.cell,), section, words)
 
 
 def findings_of_subjects(kinds: tuple[Kind, Kind], found: list[Finding]) -> list[Finding]:

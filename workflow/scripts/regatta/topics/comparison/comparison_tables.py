@@ -15,14 +15,13 @@ import pandas as pd
 from regatta.campaign.expansion import canonical_json
 from regatta.campaign.versus import complete_versus
 from regatta.core.moderation import MIN_LAUNCHES
-from regatta.core.statistics import batch_of, interval_values
-from regatta.core.text import is_unknown
+from regatta.core.statistics import interval_values
 from regatta.core.verdicts import Compared, Verdict, judge_all, noise_floor, verdict_text
 from regatta.kit.columns import EACH, FLAG, OF_PAIR, REAL, TEXT, WHOLE, Column, Columns, in_file
 from regatta.model.frozen import Cell, FrozenCampaign, FrozenCell
 from regatta.store.collect import cell_row
 from regatta.store.csv_files import CELL, extended, make_table
-from regatta.topics.base import with_primary
+from regatta.tables.primary_times import Times, sides_of, times_by_cell
 
 
 @dataclass(frozen=True)
@@ -152,8 +151,6 @@ ALIKE = "A/A"
 ALIKE_RATIO = 0.05  # of the 95 % intervals of identical stacks exclude 1 by chance
 ALIKE_P = 0.01  # of a binomial test below which more do than by chance
 
-Times = dict[int, tuple[str, float]]  # repeat -> (launch, primary time) of one cell's ok launches
-
 
 @dataclass(frozen=True)
 class Margin:
@@ -216,38 +213,6 @@ def alike_that_differ(comparisons: pd.DataFrame) -> tuple[pd.DataFrame, int, flo
     found = rows[(rows["time_low_ratio"] > 1) | (rows["time_high_ratio"] < 1)]
     is_chance = not len(found) or bdtrc(len(found) - 1, len(rows), ALIKE_RATIO) >= ALIKE_P
     return found.head(0) if is_chance else found, len(rows), ALIKE_RATIO * len(rows)
-
-
-def times_by_cell(measurements: pd.DataFrame, columns: dict[str, str] | None = None) -> dict[str, Times]:
-    """Return the ok launches of each cell. columns: of the primary times, if several campaigns are compared."""
-    found: dict[str, Times] = defaultdict(dict)
-    ok = with_primary(measurements, columns)
-    lists = (ok[name].to_numpy(dtype=object).tolist() for name in ("cell", "repeat", "launch", "primary_s"))
-    for cell, repeat, launch, seconds in zip(*lists, strict=True):
-        found[cell][int(repeat)] = (None if is_unknown(launch) else launch, float(seconds))
-    return found
-
-
-def sides_of(reference: Times, other: Times, group: str = "", is_same_campaign: bool = True) -> Compared:
-    """Pair the launches of two cells that were measured in one allocation: by repeat, within a batch.
-
-    Launches without a counterpart are left out. If they are half of a side or more, all are used, unpaired.
-    """
-    both = sorted(reference.keys() & other) if is_same_campaign else ()
-    shared = [repeat for repeat in both if batch_name(reference[repeat][0]) == batch_name(other[repeat][0])]
-    is_paired = 2 * len(shared) > max(len(reference), len(other))
-    repeats = (shared, shared) if is_paired else (sorted(reference), sorted(other))
-    launches = [[of[r] for r in of_side] for of, of_side in zip((reference, other), repeats, strict=True)]
-    seconds = ([time for _, time in of_side] for of_side in launches)
-    names = [[launch for launch, _ in of_side] for of_side in launches]
-    allocations = (() if any(map(is_unknown, of_side)) else tuple(map(batch_name, of_side)) for of_side in names)
-    repeats, batches = tuple(map(tuple, repeats)), tuple(map(batch_of, names))
-    return Compared(*seconds, is_paired, group, tuple(allocations), repeats, batches)
-
-
-def batch_name(launch: str | None) -> str | float:
-    """Return the batch of a launch: one allocation unless it was interrupted. An unknown one equals no other."""
-    return math.nan if is_unknown(launch) else launch.rsplit("-", 2)[0]
 
 
 def _compared(campaign: FrozenCampaign, times: dict[str, Times], pair: CellPair) -> Compared:

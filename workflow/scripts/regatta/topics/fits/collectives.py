@@ -13,7 +13,8 @@ from regatta.core.statistics import BOOTSTRAP_SEED
 from regatta.core.text import percent, plural, size, three
 from regatta.kit.columns import MICROSECONDS, OF_CURVE, TEXT, WHOLE, Column, Columns
 from regatta.store.csv_files import CELL, SHAPE_COLUMNS, make_table
-from regatta.topics.bandwidth import BYTES_PER_GB
+from regatta.tables.bandwidth import BYTES_PER_GB
+from regatta.tables.cells import rows_of
 from regatta.topics.base import grouped, plain_rows
 from regatta.topics.fits.least_squares import (
     NUM_RESAMPLES,
@@ -84,14 +85,14 @@ class Curve:
         return np.stack([np.ones(len(self.sizes)), np.sqrt(self.sizes), self.sizes], axis=1)
 
 
-def communication_models_table(collectives: pd.DataFrame, measurements: pd.DataFrame) -> pd.DataFrame:
+def communication_models_table(cells: pd.DataFrame, measurements: pd.DataFrame) -> pd.DataFrame:
     """Return one row for each operation, algorithm, dtype, shape, stack and backend of blocking calls with a message.
 
-    collectives: of `collectives_table`, whose `latency_s` is fitted; measurements: the launches behind it.
+    The `latency_s` of cells is fitted; measurements: the launches behind it.
     """
     known = measurements[(measurements["status"] == "ok") & measurements["p50_s"].notna()]
     launches = grouped(plain_rows(known, ("cell", "repeat", "p50_s")), ("cell",))
-    messages = collectives.dropna(subset="message_bytes")
+    messages = rows_of(cells, "collective").dropna(subset="message_bytes")
     groups = grouped(plain_rows(messages, (*MODEL, "cell", "message_bytes", "latency_s")), MODEL)
     rows = [dict(zip(MODEL, key, strict=True)) | _model(_curve(group, launches)) for key, group in groups.items()]
     return make_table(rows, COMMUNICATION_MODELS)

@@ -16,14 +16,14 @@ from regatta.kit.columns import TEXT, Column
 from regatta.kit.kinds import RESULT, Kind, Value
 from regatta.report.findings import Finding, of_rows
 from regatta.report.panels import Section, Table, full_names
-from regatta.topics.bandwidth import BYTES_PER_GB
+from regatta.tables.bandwidth import BYTES_PER_GB
 from regatta.topics.base import ReportData, TableSpec, Topic, grouped, once_per_report, plain_rows
 from regatta.topics.fits import collectives, scaling
 
 NAME = Column("name", "configuration", TEXT)
 MOST_ROWS = 20  # of a table; those of the largest shapes come first, and the CSV has all
 NO_CELLS: Mapping[int, tuple[str, ...]] = MappingProxyType({})
-CURVES = {"communication_models": ("collectives", collectives.MODEL), "scaling_models": ("scaling", scaling.CURVE)}
+CURVES = {"communication_models": ("collective", collectives.MODEL), "scaling_models": ("train_step", scaling.CURVE)}
 MODELS = {"communication_models": "Latency\N{EN DASH}bandwidth models", "scaling_models": "Scaling models"}
 SHOWN = {  # benchmark, columns and order of each table
     "scaling_models": ("train_step", scaling.SCALING_MODELS.of_table("laws"), ["max_world_size"]),
@@ -36,7 +36,7 @@ def cells_of_curves(data: ReportData) -> dict[str, dict[int, tuple[str, ...]]]:
     """Return by table and row the cells of its curve."""
     found = {}
     for name, (source, fields) in CURVES.items():
-        of = grouped(plain_rows(data.tables[source], (*fields, "cell")), fields)
+        of = grouped(plain_rows(data.cells_of(source), (*fields, "cell")), fields)
         curves = [tuple(row.values()) for row in plain_rows(data.tables[name], fields)]
         cells = (tuple(cell["cell"] for cell in of.get(curve, ())) for curve in curves)
         found[name] = dict(zip(data.tables[name].index, cells, strict=True))
@@ -182,9 +182,9 @@ def _range(low: str, high: str) -> str:
     return low if low == high else f"{number if unit == other else low}\N{EN DASH}{high}"
 
 
-MODELS_OF_SCALING = TableSpec.of(scaling.SCALING_MODELS, scaling.scaling_models_table, "scaling")
+MODELS_OF_SCALING = TableSpec.of(scaling.SCALING_MODELS, scaling.scaling_models_table, "cells")
 MODELS_OF_CALLS = TableSpec.of(
-    collectives.COMMUNICATION_MODELS, collectives.communication_models_table, "collectives", "measurements"
+    collectives.COMMUNICATION_MODELS, collectives.communication_models_table, "cells", "measurements"
 )
 TABLES = {"scaling_models": MODELS_OF_SCALING, "communication_models": MODELS_OF_CALLS}
 TOPIC = Topic("fits", "Fitted models", TABLES, section, findings, kinds=KINDS)

@@ -11,6 +11,7 @@ from regatta.core.moderation import MIN_LAUNCHES
 from regatta.core.text import percent, plural, three
 from regatta.kit.columns import OF_CURVE, TEXT, WHOLE, Column, Columns
 from regatta.store.csv_files import CELL, SHAPE_COLUMNS, STEP_COLUMNS, make_table
+from regatta.tables.cells import rows_of
 from regatta.topics.base import grouped, plain_rows
 
 MIN_SIZES = 4
@@ -44,12 +45,13 @@ SCALING_MODELS = Columns(
 )
 
 
-def scaling_models_table(scaling: pd.DataFrame) -> pd.DataFrame:
+def scaling_models_table(cells: pd.DataFrame) -> pd.DataFrame:
     """Return one row for each curve: a workload with a strategy and bucket size on one stack, over its world sizes.
 
-    scaling: of `scaling_table`. Strategy none runs on one rank, without a curve.
+    Strategy none runs on one rank, without a curve.
     """
-    curves = grouped(plain_rows(scaling[scaling["strategy"] != "none"], POINT), CURVE)
+    steps = rows_of(cells, "train_step")
+    curves = grouped(plain_rows(steps[steps["strategy"] != "none"], POINT), CURVE)
     rows = [dict(zip(CURVE, key, strict=True)) | _law(cells) for key, cells in curves.items()]
     return make_table(rows, SCALING_MODELS)
 

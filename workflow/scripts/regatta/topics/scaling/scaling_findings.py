@@ -14,19 +14,19 @@ from regatta.report.bars import Bar
 from regatta.report.findings import Finding, Source, of_cells, percent_number
 from regatta.report.page import threads_by_shape
 from regatta.report.rows import Row, table_rows
-from regatta.topics import base
-from regatta.topics.base import ReportData, best_row, complete_rows, on_most_ranks, once_per_report
-from regatta.topics.comparison.comparison_tables import times_by_cell
-from regatta.topics.scaling.scaling_tables import (
+from regatta.tables.baselines import (
     EFFICIENCY,
-    PARTS,
-    THROUGHPUT,
+    PARTS_OF_LOSS,
     WIDE_RATIO,
     BaselineLookup,
     compare_steps,
     is_baseline,
     is_wide,
 )
+from regatta.tables.metrics import THROUGHPUT
+from regatta.tables.primary_times import times_by_cell
+from regatta.topics import base
+from regatta.topics.base import ReportData, best_row, complete_rows, on_most_ranks, once_per_report
 from regatta.topics.settings import FASTEST, fastest_of_groups
 
 WORKLOAD = [name for name, axis in axes_of("train_step").items() if not axis.is_series]
@@ -95,7 +95,7 @@ def findings(data: ReportData) -> list[Finding]:
     results = [finding for finding in found if finding.kind != "baseline_suspect"]
     shown = results[:MOST_EFFICIENCIES]
     if len(results) > len(shown):
-        source = Source("tables/scaling.csv", what="all rows with an efficiency")
+        source = Source("cells.csv", what="all rows with an efficiency")
         shown.append(Finding("lowest", {"num": len(shown), "num_groups": len(results)}, (source,)))
     return [_summary(data), *shown, *(finding for finding in found if finding.kind == "baseline_suspect")]
 
@@ -112,8 +112,8 @@ def fastest(rows: Sequence[Row]) -> Row:
 
 @once_per_report
 def workloads(data: ReportData) -> list[list[Row]]:
-    """Return the rows of scaling.csv of each workload and stack."""
-    groups = data.tables["scaling"].groupby([*WORKLOAD, "stack", "backend"], dropna=False, sort=True)
+    """Return the rows of each workload and stack."""
+    groups = data.cells_of("train_step").groupby([*WORKLOAD, "stack", "backend"], dropna=False, sort=True)
     return [table_rows(rows) for _, rows in groups]
 
 
@@ -148,7 +148,7 @@ def efficiency_findings(data: ReportData) -> list[Finding]:
             kind = "baseline_suspect" if is_suspect else "efficiency_uncertain"
             values |= {} if is_suspect else {"launches_needed": launches_needed(value, data.campaign.repeats)}
         words = {"losses": _ranges_of_losses([{part: losses[part] for part in losses if part not in noise}])}
-        sources = (of_cells("scaling", [row.cell, row.baseline, *(one.cell for one in rows)]),)
+        sources = (of_cells("cells", [row.cell, row.baseline, *(one.cell for one in rows)]),)
         anchor = "warnings" if is_suspect else ""
         found.append(Finding(kind, values, sources, (row.cell, row.baseline), anchor, words))
     known = [one.values["launches_needed"] for one in found if one.values.get("launches_needed")]
@@ -188,7 +188,7 @@ def _throughputs(data: ReportData) -> list[Finding]:
         words = {"missing": "result besides baselines" if is_baseline(row) else "baseline was measured"}
         words |= {"name": data.names[row.cell], "num_workloads": num_largest if num_largest > 1 else None}
         kind = "throughput" if found else "best_throughput"
-        found.append(Finding(kind, values, (of_cells("scaling", [row.cell]),), (row.cell,), words=words))
+        found.append(Finding(kind, values, (of_cells("cells", [row.cell]),), (row.cell,), words=words))
     return found
 
 
@@ -203,7 +203,7 @@ def losses_of(row: Row) -> dict[str, float]:
     With the factors f1 (DDP), f2 (intra-node) and f3 (inter-node): 1 - f1, f1 (1 - f2), f1 f2 (1 - f3).
     """
     left, losses = 1.0, {}
-    for part in PARTS:
+    for part in PARTS_OF_LOSS:
         if not is_unknown(factor := getattr(row, part.name)):
             losses[part.name] = left * (1 - float(factor))
             left *= float(factor)
@@ -228,7 +228,7 @@ def loss_bars(data: ReportData) -> list[Bar]:
             losses, value = losses_of(row), Value.of(row, EFFICIENCY)
             left, name = 1 - sum(losses.values()), data.cell_names[row.cell]
             if not (is_wide(row) or value.estimate > SUSPECT_RATIO) and abs(left - value.estimate) < ROUNDING:
-                shares = (left, *(losses.get(part.name) for part in PARTS))
+                shares = (left, *(losses.get(part.name) for part in PARTS_OF_LOSS))
                 percents = tuple(None if share is None else 100 * share for share in shares)
                 bar = Bar(name.without("shape", "bucket_cap_mb").full, name.parts["shape"], row.cell, percents)
                 found.append((-row.world_size, natural(bar.group), bar))
@@ -277,7 +277,7 @@ def _summary(data: ReportData) -> Finding:
     words |= {"missing_size": max(missing.values(), default=None), "sharing": threads_text(data) and ranks}
     cells = tuple(finding.cells[0] for finding in found)
     with_baselines = tuple(cell for finding in found for cell in finding.cells)
-    return Finding("scaling", values, (of_cells("scaling", cells),), with_baselines, words=words)
+    return Finding("scaling", values, (of_cells("cells", cells),), with_baselines, words=words)
 
 
 def _certainty(finding: Finding) -> str:
@@ -314,7 +314,7 @@ def _without_result(data: ReportData, largest: int) -> dict[str, int]:
 def _ranges_of_losses(rows: list[dict[str, float]]) -> dict[str, str]:
     """Return each loss in percentage points, with its range over workloads."""
     found = {}
-    for part in PARTS:
+    for part in PARTS_OF_LOSS:
         if losses := [row[part.name] for row in rows if part.name in row]:
             low, high = (with_minus_signs(percent_number(end(losses))) for end in (min, max))
             found[part.label] = low if low == high else f"{low} to {high}"

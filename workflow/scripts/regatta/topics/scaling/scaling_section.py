@@ -17,7 +17,11 @@ from regatta.report.lines import PlotAxis
 from regatta.report.page import is_large
 from regatta.report.panels import CELL_NAME, FULL_NAME, LAUNCHES, MOST_FIGURES, Figure, Section, Table
 from regatta.report.rows import table_rows
-from regatta.topics.base import ReportData, TableSpec, Topic, steps_by_cell
+from regatta.tables.baselines import EFFICIENCY, PARTS_OF_LOSS
+from regatta.tables.efficiencies import EFFICIENCIES, STRONG, efficiencies_table
+from regatta.tables.metrics import METRICS, PER_RANK, STEP, THROUGHPUT
+from regatta.tables.primary_times import steps_by_cell
+from regatta.topics.base import ReportData, TableSpec, Topic
 from regatta.topics.scaling.scaling_findings import (
     KINDS,
     efficiency_findings,
@@ -26,24 +30,12 @@ from regatta.topics.scaling.scaling_findings import (
     loss_bars,
     threads_text,
 )
-from regatta.topics.scaling.scaling_tables import (
-    EFFICIENCIES,
-    EFFICIENCY,
-    PARTS,
-    PER_RANK,
-    SCALING,
-    STEP,
-    STRONG,
-    THROUGHPUT,
-    efficiencies_table,
-    scaling_table,
-)
 
 MOST_ROWS = 40  # rows shown in the table of baselines; the CSV has all
 
 
 def section(data: ReportData) -> Section | None:
-    scaling = data.tables["scaling"]
+    scaling = data.cells_of("train_step")
     placed = data.named(scaling, "train_step")
     efficiency, throughput = scaling_figures(placed, steps_by_cell(data.measurements), data.device)
     tables = baseline_tables(data.tables["efficiencies"], placed, data.device)
@@ -79,7 +71,7 @@ def losses_figures(data: ReportData) -> tuple[Figure, ...]:
     shown = [bar for of in groups.values() for bar in of[:shapes]][:MOST_BARS]
     if not shown:
         return ()
-    heads = ("efficiency", *(part.label for part in PARTS))
+    heads = ("efficiency", *(part.label for part in PARTS_OF_LOSS))
     labels = {bar.label for bar in shown}
     title = f"Throughput breakdown{f' at {min(labels)}' if len(labels) == 1 else ', largest shapes first'}"
     title += f": {len(shown)} of {len(bars)} bars" if len(shown) < len(bars) else ""
@@ -87,7 +79,7 @@ def losses_figures(data: ReportData) -> tuple[Figure, ...]:
     texts = ([NOT_PLANNED if part is None else f"{part:z.1f}" for part in bar.parts] for bar in bars)
     lines = tuple((data.names[bar.cell], *text) for bar, text in zip(bars, texts, strict=True))
     table = Table("Throughput breakdown", columns, lines, cells=tuple(bar.cell for bar in bars))
-    return (Figure("losses", title, Bars(shown, heads), table, "scaling", EFFICIENCY.block_key),)
+    return (Figure("losses", title, Bars(shown, heads), table, "cells", EFFICIENCY.block_key),)
 
 
 def above_texts(scaling: pd.DataFrame, losses: Sequence[Figure]) -> list[str]:
@@ -177,8 +169,8 @@ def _figure(
         *(f"{column.label}-{number}", f"{column.label.capitalize()}: {title}", rows, "world_size", column),
         panels.rates(column, steps, STEP.name),
         (panels.ranks_axis(rows[rows["step_s"].notna()]), axis),
-        (CELL_NAME, LAUNCHES, *SCALING.of_table(column.label)),
-        "scaling",
+        (CELL_NAME, LAUNCHES, *(one for one in METRICS if one.table == column.label)),
+        "cells",
         guides=guides,
         context=OTHER_BUCKETS,
     )
@@ -225,7 +217,7 @@ def headline(data: ReportData, rows: pd.DataFrame) -> Figure | None:
         panels.rates(EFFICIENCY, steps_by_cell(data.measurements), STEP.name),
         (panels.ranks_axis(shown), efficiency_axis(shown, data.device)),
         (BRIEF_NAME, LAUNCHES, EFFICIENCY),
-        "scaling",
+        "cells",
         guides=full_line(shown),
     )
 
@@ -253,7 +245,6 @@ def with_context(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 TABLES = {
-    "scaling": TableSpec.of(SCALING, scaling_table, "campaign", "measurements"),
-    "efficiencies": TableSpec.of(EFFICIENCIES, efficiencies_table, "campaign", "measurements"),
+    "efficiencies": TableSpec.of(EFFICIENCIES, efficiencies_table, "campaign", "measurements", "cells"),
 }
-TOPIC = Topic("scaling", "Scaling", TABLES, section, findings, kinds=KINDS)
+TOPIC = Topic("scaling", "Scaling", TABLES, section, findings, kinds=KINDS, benchmarks=("train_step",))

@@ -18,8 +18,9 @@ from regatta.kit.columns import CELL_ID, REAL, TEXT, WHOLE, Column, Columns, in_
 from regatta.model.frozen import Cell, FrozenCampaign
 from regatta.store.collect import cell_row
 from regatta.store.csv_files import CELL, extended, make_table
+from regatta.tables.primary_times import times_by_cell
 from regatta.topics.base import MAIN
-from regatta.topics.comparison.comparison_tables import margins_of, times_by_cell, verdict_values
+from regatta.topics.comparison.comparison_tables import margins_of, verdict_values
 
 # One node or pair and one workload. Columns of CELL describe the workload. `cell`: unknown for a node of a sweep of
 # pairs, whose time is the median over its pairs.

@@ -1,4 +1,4 @@
-"""Cost of training: GPU-hours for a million samples, and what of them scaling losses cost. From tables/scaling.csv."""
+"""Cost of training: GPU-hours for a million samples, and what of them scaling losses cost. From cells.csv."""
 
 from regatta.core.text import percent, rank_word, three
 from regatta.report.panels import Section, Table, launches, name_rows
@@ -8,8 +8,7 @@ SAMPLES, SECONDS_PER_HOUR = 1_000_000, 3600
 
 
 def section(data: ReportData) -> Section:
-    rows = data.tables["scaling"]
-    rows = rows[rows["throughput_per_gpu_samples_per_s"].notna()]
+    rows = data.cells_of("train_step").dropna(subset="throughput_per_gpu_samples_per_s")
     tables = (_table(name_rows(rows, "train_step"), data.device),) if len(rows) else ()
     return Section("cost", "Cost of training", "No training step was measured.", tables=tables)
 
@@ -26,7 +25,7 @@ def _table(rows, device: str) -> Table:
         for row in rows.sort_values("throughput_per_gpu_samples_per_s", ascending=False).itertuples()
     )
     return Table(
-        "Cost of training, cheapest first", ("cell", "n", hours, "lost to scaling (%)"), body, sources=("scaling",)
+        "Cost of training, cheapest first", ("cell", "n", hours, "lost to scaling (%)"), body, sources=("cells",)
     )
 
 

@@ -1,0 +1,44 @@
+"""Names of results and parameters of users that meet other names: in cells.csv, on the page, and in the index."""
+
+import pandas as pd
+import pytest
+from synthetic import Machine, collective_cell, edit_records, make_campaign, make_cell, write_results
+
+import warm_start
+
+SIZES = {"integer": (1, 2), "string": ("1k", "2k")}
+
+
+class Constant(Machine):
+    def seconds(self, spec: dict) -> float:
+        return 0.01
+
+
+def write(folder, result: str, kind: str = "integer"):
+    """Write a campaign of my_step, whose result is 1, 2 and 3 in its launches, and of a collective. Make its report."""
+    cells = [make_cell("my_step", 1, 1, {"size": size}) for size in SIZES[kind]] + [collective_cell(1024, 1, 2)]
+    declaration = {"version": 1, "file": "my_step.py", "axes": {"size": {"type": kind}}}
+    declaration["results"] = {result: {"label": "Result", "better": "larger"}}
+    campaign = make_campaign(cells, name=folder.name, repeats=3, benchmarks={"my_step": declaration})
+    for record in edit_records(write_results(folder, campaign, Constant({}, {}, 1, 0, 1, 0.002))):
+        if record["spec"]["benchmark"] == "my_step":
+            record["values"] = {result: 1.0 + record["repeat"]}
+    done = warm_start.script("rebuild_report.py", folder)
+    assert (done.returncode, done.stderr) == (0, "")
+    return pd.read_csv(folder / "cells.csv").query("benchmark == 'my_step'")
+
+
+@pytest.mark.parametrize("name", ["script_exposed_s", "parameter_size"])
+def test_a_result_with_the_name_of_another_column_has_a_column_and_a_figure_of_its_own(tmp_path, name):
+    cells = write(tmp_path / "a", name)
+    assert sorted(cells["parameter_size"]) == [1, 2]
+    assert cells[f"result_{name}"].tolist() == [2, 2]
+    assert f'id="custom-my-step-result-{name}'.replace("_", "-") in (tmp_path / "a" / "report.html").read_text("utf-8")
+
+
+def test_the_index_follows_campaigns_whose_benchmark_renamed_a_result_and_changed_the_type_of_a_parameter(tmp_path):
+    write(tmp_path / "a", "speed", "string")
+    write(tmp_path / "b", "renamed", "integer")
+    done = warm_start.script("index_results.py", tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "Bus bandwidth (GB/s)" in (tmp_path / "index.html").read_text("utf-8")

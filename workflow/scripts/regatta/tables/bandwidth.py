@@ -1,0 +1,160 @@
+"""Bandwidths of a collective, and the peak that the links of the cluster file allow. Definitions: docs/metrics.md."""
+
+import re
+
+import numpy as np
+
+from regatta.campaign.program_entries import size_of
+from regatta.kit.columns import Column
+from regatta.model.frozen import FrozenCampaign
+from regatta.tables.estimates import Estimates, numbers, reduced
+
+BYTES_PER_GB = 10**9
+
+# Source: NVIDIA/nccl-tests doc/PERFORMANCE.md. n is the number of ranks. A barrier moves no message and has none.
+BUS_FACTOR = {
+    "all_reduce": lambda n: 2 * (n - 1) / n,
+    "all_gather": lambda n: (n - 1) / n,
+    "reduce_scatter": lambda n: (n - 1) / n,
+    "all_to_all": lambda n: (n - 1) / n,
+    "gather": lambda n: (n - 1) / n,
+    "scatter": lambda n: (n - 1) / n,
+    "broadcast": lambda n: 1.0,
+    "reduce": lambda n: 1.0,
+    "send_recv_ring": lambda n: 1.0,
+    "send_recv_pair": lambda n: 1.0,
+}
+VARIANT = re.compile("(?:_(?:prod|max|min|avg|mulsum))?(?:_root[0-9]+)?$")  # of an import: reduction and root
+# The same for k nodes of g ranks: the least data that enters or leaves a node, relative to the message.
+NODE_FACTOR = {
+    "all_reduce": lambda k, g: 2 * (k - 1) / k,
+    "all_gather": lambda k, g: (k - 1) / k,
+    "reduce_scatter": lambda k, g: (k - 1) / k,
+    "all_to_all": lambda k, g: g * (k - 1) / k,
+    "gather": lambda k, g: (k - 1) / k,
+    "scatter": lambda k, g: (k - 1) / k,
+    "broadcast": lambda k, g: 1.0,
+    "reduce": lambda k, g: 1.0,
+    "send_recv_ring": lambda k, g: 1.0,
+    "send_recv_pair": lambda k, g: float(g),
+}
+
+
+def algorithm_bandwidth(message_bytes: int, elapsed_s: float) -> float:
+    """Return S/t in GB/s (10**9). message_bytes: for all_gather, reduce_scatter and all_to_all the sum over ranks."""
+    return message_bytes / elapsed_s / BYTES_PER_GB
+
+
+def bus_bandwidth(operation: str, message_bytes: int, elapsed_s: float, num_ranks: int) -> float | None:
+    """Return bus bandwidth in GB/s, comparable with a link's peak at any number of ranks.
+
+    None for one rank, which sends nothing, and for an operation without a known factor.
+    """
+    operation = VARIANT.sub("", operation)
+    if num_ranks < 2 or operation not in BUS_FACTOR:
+        return None
+    return algorithm_bandwidth(message_bytes, elapsed_s) * BUS_FACTOR[operation](num_ranks)
+
+
+def peak_bus_bandwidth(operation: str, nodes: int, gpus_per_node: int, links: dict[str, float]) -> float | None:
+    """Return the highest bus bandwidth in GB/s that links allow any algorithm without reduction in the network.
+
+    links: GB/s in one direction by `between` (workflow/schemas/cluster.yaml). None if one that the operation needs is
+    unknown, and where bus bandwidth is undefined.
+    """
+    k, g, operation = nodes, gpus_per_node, VARIANT.sub("", operation)
+    if k * g < 2 or operation not in BUS_FACTOR:
+        return None
+    known = [links[name] * ways for name, ways in (("gpus", 1), ("gpu_pair", g - 1)) if name in links]
+    if (g > 1 and not known) or (k > 1 and "nodes" not in links):
+        return None
+    of_gpu = min(known) if g > 1 else 0.0
+    if k == 1:
+        return of_gpu
+    # A rank's data passes its links to other GPUs or its share of the NICs; what crosses nodes passes the NICs.
+    of_node = links["nodes"]
+    return min(of_gpu + of_node / g, of_node * BUS_FACTOR[operation](k * g) / NODE_FACTOR[operation](k, g))
+
+
+def links_of(campaign: FrozenCampaign) -> list[dict]:
+    """Return the entries `links` of the cluster file; none in a campaign frozen before the key existed."""
+    return campaign.cluster.get("links") or []
+
+
+# Formulas of metrics. values: `tables.cells.CellValues`.
+
+
+def peaks_of_links(values) -> list[float | None]:
+    """Return the peak bus bandwidth in GB/s of each NCCL cell whose launches ran on a GPU with known links.
+
+    Other backends copy through host memory, whose bandwidth the cluster file does not have.
+    """
+    found, links = [], links_of(values.campaign)
+    for cell, gpu in zip(values.cells, values.agreed("gpu"), strict=True):
+        of_gpu = {link["between"]: link["gb_per_s"] for link in links if link["device"] == gpu}
+        is_known = cell.benchmark == "collective" and cell.backend == "nccl"
+        found.append(peak_bus_bandwidth(cell.parameters["operation"], *cell.shape, of_gpu) if is_known else None)
+    return found
+
+
+def algorithm_bandwidths(values, times: Estimates) -> Estimates:
+    """Return S/t of collectives in GB/s. times: of calls."""
+    return times.rate(values.parameter("message_bytes") / BYTES_PER_GB).where(values.is_of("collective"))
+
+
+def bus_bandwidths(values, times: Estimates) -> Estimates:
+    """Return bus bandwidths in GB/s of collectives, and of programs whose output states the operation."""
+    factors, num_bytes = reduced(values.of_launches("bus_factor"), np.max).tolist(), []
+    for place, cell in enumerate(values.cells):
+        size = cell.parameters.get("message_bytes") if cell.benchmark == "collective" else None
+        if size is not None:
+            factors[place] = bus_bandwidth(cell.parameters["operation"], 1, 1 / BYTES_PER_GB, cell.world_size)
+        elif cell.benchmark == "program":
+            size = size_of(cell.spec)
+        num_bytes.append(size)
+    work = numbers(factors) * numbers(num_bytes) / BYTES_PER_GB
+    return times.rate(work)
+
+
+OF_CALL = {"table": "bandwidth", "better": "larger", "benchmarks": ("collective",)}
+ALGBW = Column(
+    *("algbw_gb_per_s", "algorithm bandwidth"),
+    **OF_CALL,
+    note="of pipelined calls",
+    help="S / t",
+    formula=lambda values: algorithm_bandwidths(values, values["time_s"]).mean,
+)
+BUSBW = Column(
+    *("busbw_gb_per_s", "bus bandwidth"),
+    **OF_CALL | {"benchmarks": ("collective", "program")},
+    interval="interval",
+    note="of pipelined calls",
+    help="algbw × factor: all_reduce 2(n−1)/n; all_gather, reduce_scatter, all_to_all (n−1)/n; broadcast, reduce,"
+    " send_recv_ring, send_recv_pair 1. Comparable with link bandwidth. Empty for one rank and for a barrier. Of a"
+    " program: size / time × `bus_factor`, if `read` names a format that states the operation",
+    key="busbw",
+    is_shown=True,
+    formula=lambda values: bus_bandwidths(values, values.primary),
+)
+PEAK = Column(
+    *("peak_gb_per_s", "peak"),
+    **OF_CALL,
+    help="highest bus bandwidth that links of the cluster file allow: see below",
+    formula=peaks_of_links,
+)
+PEAK_SHARE = Column(
+    *("peak_ratio", "share of peak"),
+    **OF_CALL,
+    shown_as="%",
+    help="`busbw_gb_per_s` / `peak_gb_per_s`",
+    formula=lambda values: values["busbw_gb_per_s"].mean / numbers(values["peak_gb_per_s"]),
+)
+PIPELINED_RATES = tuple(
+    Column(
+        f"pipelined_{rate.name}", help="the same with `pipelined_s` as t", benchmarks=("collective",), formula=formula
+    )
+    for rate, formula in (
+        (ALGBW, lambda values: algorithm_bandwidths(values, values["pipelined_s"]).mean),
+        (BUSBW, lambda values: bus_bandwidths(values, values["pipelined_s"]).mean),
+    )
+)

@@ -1,0 +1,252 @@
+"""Efficiency relative to a baseline cell, and the parts of its loss. Definitions: docs/metrics.md."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+
+import numpy as np
+
+from regatta.core.statistics import Estimate
+from regatta.core.text import is_unknown
+from regatta.core.verdicts import Verdict, judge_all
+from regatta.kit.columns import TEXT, Column
+from regatta.model.frozen import Cell, FrozenCampaign
+from regatta.tables.estimates import Estimates
+from regatta.tables.primary_times import Times, sides_of, times_by_cell
+
+Pair = tuple[str | None, str | None]  # ids of a cell and of the one that it is compared with
+EXCELLENT, GOOD = 0.9, 0.8  # efficiency above which the words are given
+WIDE_RATIO = 0.2  # an efficiency whose range is wider than this share of it is uncertain
+ONE_RANK = {"nodes": 1, "gpus_per_node": 1}
+NO_DDP = ONE_RANK | {"strategy": "none"}
+WITH_BASELINE = ("train_step", "script")
+
+
+def lookups_of(campaign: FrozenCampaign) -> "dict[str, BaselineLookup]":
+    """Return where to find the baselines of each benchmark. That of a script may differ in its user's parameters."""
+    names = {"script": campaign.baseline}
+    return {name: BaselineLookup(campaign.cells_of(name), names.get(name, ())) for name in WITH_BASELINE}
+
+
+class BaselineLookup:
+    """Find the cell that a cell is compared with: the same but for some changes, such as one rank and no DDP.
+
+    A parameter that is null in the found cell has no effect there, so it need not be equal. names: fields that may be
+    changed, if they are parameters that the user named.
+    """
+
+    def __init__(self, cells: Iterable[Cell], names: Iterable[str] = ()) -> None:
+        self.cells, self.names = {cell.id: cell for cell in cells}, names
+        self._ids: dict[tuple, list[str]] = {}  # by the names and values of what is not null
+        for cell in self.cells.values():
+            known = {name: value for name, value in self._flat(cell).items() if value is not None}
+            self._ids.setdefault((tuple(known), *known.values()), []).append(cell.id)
+        self._names = {names for names, *_ in self._ids}
+
+    def find(self, cell: Cell, changes: dict) -> str | None:
+        """Return the one cell that equals `cell` but for `changes` (to shape or parameters), or None."""
+        wanted, changed = self._flat(cell) | changes, {name for name, value in changes.items() if value is not None}
+        keys = [(names, *map(wanted.get, names)) for names in self._names if changed <= set(names)]
+        matches = [found for key in keys for found in self._ids.get(key, ())]
+        return matches[0] if len(matches) == 1 else None
+
+    def parts(self, cell: Cell) -> dict[str, Pair]:
+        """Return by part of the loss the cells whose times it compares: with the part, and without.
+
+        A part that this shape does not have (no second GPU or node) is left out.
+        """
+        places = (NO_DDP, ONE_RANK, {"nodes": 1}, {})
+        unwrapped, one_gpu, one_node, all_nodes = (self.find(cell, changes) for changes in places)
+        found = {"ddp_ratio": (one_gpu, unwrapped)} if cell.parameters["strategy"] != "none" else {}
+        found |= {"intra_node_ratio": (one_node, one_gpu)} if cell.gpus_per_node > 1 else {}
+        return found | ({"inter_node_ratio": (all_nodes, one_node)} if cell.nodes > 1 else {})
+
+    def _flat(self, cell: Cell) -> dict:
+        fields = cell.fields_with(self.names).items()
+        return {name: str(value) if isinstance(value, dict | list) else value for name, value in fields}
+
+
+def compare_steps(pairs: list[Pair], times: dict[str, Times], margin: float | None = None) -> dict[Pair, Verdict]:
+    """Return the verdicts on the step time of the second cell over that of the first. Others than pairs are left out.
+
+    The interval of a ratio is that of a moderated contrast (verdicts.py). margin: as in `judge_all`.
+    """
+    known = [pair for pair in pairs if None not in pair and pair[0] != pair[1]]
+    sides = [replace(sides_of(*(times[cell] for cell in pair)), allocations=((), ())) for pair in known]
+    return dict(zip(known, judge_all(sides, [margin] * len(sides)), strict=True))
+
+
+def efficiencies(pairs: list[Pair], lookup: BaselineLookup, times: dict[str, Times]) -> list[Estimate]:
+    """Return throughput per GPU relative to the baseline's, (b/T) / (b0/T0), of all pairs of one table.
+
+    pairs: cell and baseline. With weak scaling b = b0: T0/T. With strong scaling b = b0/n on n ranks: T(1) / (n T(n)).
+    If samples are unknown, steps have equal work.
+    """
+    found = compare_steps(pairs, times)
+
+    def efficiency(pair: Pair) -> Estimate:
+        if pair not in found:
+            return Estimate(0)
+        samples, base = (samples_of(lookup.cells[name]) for name in pair)
+        return found[pair].ratio.times(samples / base if samples and base else 1)
+
+    return [efficiency(pair) for pair in pairs]
+
+
+def samples_of(cell: Cell) -> int | None:
+    """Return the samples of one step on one rank; None if they are unknown, as of some scripts."""
+    return cell.parameters.get("batch_size", cell.parameters.get("samples_per_step"))
+
+
+def is_baseline(row: object) -> bool:
+    return not is_unknown(row.baseline) and row.cell == row.baseline
+
+
+def is_too_wide(efficiency_ratio: float, low: float | None, high: float | None) -> bool:
+    """Return whether the range of an efficiency is too wide for a conclusion; False if it is unknown."""
+    return not (is_unknown(low) or is_unknown(high)) and high - low > WIDE_RATIO * efficiency_ratio
+
+
+def is_wide(row: object) -> bool:
+    return is_too_wide(row.efficiency_ratio, row.efficiency_low_ratio, row.efficiency_high_ratio)
+
+
+def grade(efficiency_ratio: float, low: float | None = None, high: float | None = None) -> str | None:
+    """Return the word for an efficiency, or None if its range is unknown, too wide or crosses a limit."""
+    if low is None or high is None:
+        return None  # otherwise one launch would get a firmer statement than six
+    if is_too_wide(efficiency_ratio, low, high) or any(low <= limit < high for limit in (EXCELLENT, GOOD)):
+        return None
+    return "excellent" if efficiency_ratio > EXCELLENT else "good" if efficiency_ratio > GOOD else "poor"
+
+
+# Formulas of metrics. values: `tables.cells.CellValues`.
+
+
+def baselines(values) -> list[str | None]:
+    """Return the id of each cell's baseline; none in a sweep. It differs by `baseline` of the campaign.
+
+    Fields that a script does not have, such as the strategy, do not count.
+    """
+    return [baseline for _, baseline in _pairs(values)]
+
+
+def _pairs(values) -> list[Pair]:
+    found, baseline = {}, values.campaign.baseline
+    for benchmark in () if values.campaign.sweep else WITH_BASELINE:
+        is_script = benchmark != "train_step"
+        lookup = values.lookups[benchmark]
+        for cell in lookup.cells.values():
+            known = {"nodes", "gpus_per_node", *cell.parameters, *cell.user_parameters}
+            changes = {name: value for name, value in baseline.items() if name in known or not is_script}
+            found[cell.id] = lookup.find(cell, changes)
+    return [(cell.id, found.get(cell.id)) for cell in values.cells]
+
+
+def efficiency(values) -> Estimates:
+    """Return the efficiency of each cell; that of a measured baseline is 1 by definition, without an interval."""
+    times, baselines = times_by_cell(values.measurements), values["baseline"]
+    pairs = [(cell.id, baseline) for cell, baseline in zip(values.cells, baselines, strict=True)]
+    found = [Estimate(0)] * len(pairs)
+    for benchmark in WITH_BASELINE:
+        places = np.flatnonzero(values.is_of(benchmark)).tolist()
+        of_benchmark = [pairs[place] for place in places]
+        if not any(baseline for _, baseline in of_benchmark):
+            continue
+        for place, ratio in zip(places, efficiencies(of_benchmark, values.lookups[benchmark], times), strict=True):
+            cell, baseline = pairs[place]
+            found[place] = Estimate(0, 1.0 if times.get(cell) else None) if cell == baseline else ratio
+    return Estimates.of(found)
+
+
+def efficiency_kinds(values) -> list[str | None]:
+    kinds = values["efficiency_ratio"].kinds
+    pairs = zip(values.cells, values["baseline"], kinds, strict=True)
+    return [None if baseline in (None, cell.id) else kind for cell, baseline, kind in pairs]
+
+
+def baseline_rates(values) -> list[float | None]:
+    rates = values["throughput_samples_per_s"].mean
+    return [None if of is None else rates[values.places[of]] for of in values["baseline"]]
+
+
+def grades(values) -> list[str | None]:
+    found = values["efficiency_ratio"]
+    ends = np.where(np.isnan([found.mean, found.low, found.high]), None, [found.mean, found.low, found.high]).T
+    return [None if mean is None else grade(mean, low, high) for mean, low, high in ends]
+
+
+def part_of_loss(name: str) -> Callable:
+    """Return a formula: a factor of the efficiency, the time without a part of the loss over that with it."""
+
+    def ratio(values) -> list[float | None]:
+        found = [None] * len(values.cells)
+        if values.campaign.sweep:
+            return found
+        lookup, means = values.lookups["train_step"], values["step_s"].mean
+        for cell in lookup.cells.values():
+            pair = lookup.parts(cell).get(name, (None, None))
+            if None not in pair:
+                slow, fast = (means[values.places[of]] for of in pair)
+                found[values.places[cell.id]] = fast / slow
+        return found
+
+    return ratio
+
+
+OF_BASELINE = {"table": "efficiency", "better": "larger", "benchmarks": WITH_BASELINE}
+OF_STEPS = {"benchmarks": WITH_BASELINE}
+BASELINE = Column("baseline", type=TEXT, help="the baseline's cell", **OF_STEPS, formula=baselines)
+BASELINE_RATE = Column(
+    "baseline_samples_per_s", help="X₀: throughput of the baseline", **OF_STEPS, formula=baseline_rates
+)
+EFFICIENCY = Column(
+    *("efficiency_ratio", "efficiency"),
+    **OF_BASELINE,
+    shown_as="%",
+    interval="efficiency_interval",
+    help="(X(n)/n) / (X₀/n₀): throughput per {rank} relative to that of the baseline cell, which has the same workload,"
+    " stack and backend. Its interval includes the variation of both cells",
+    applies=lambda row: not is_baseline(row),
+    is_shown=True,
+    formula=efficiency,
+)
+EFFICIENCY_KIND = Column(
+    *("efficiency_interval", "", TEXT),
+    help="kind of the efficiency's interval: `interval` only if both cells have 3 launches",
+    **OF_STEPS,
+    formula=efficiency_kinds,
+)
+GRADE = Column(
+    *("grade", "grade", TEXT),
+    table="efficiency",
+    **OF_STEPS,
+    help="above 0.9 excellent, above 0.8 good, else poor. Empty for the baseline, without an interval, and if the"
+    " interval includes 0.9 or 0.8 or is wider than 20 % of the efficiency",
+    formula=grades,
+)
+DDP, INTRA_NODE, INTER_NODE = (
+    Column(
+        f"{label.lower().replace('-', '_')}_ratio",
+        label,
+        **OF_BASELINE | {"benchmarks": WITH_BASELINE[:1]},
+        help=text,
+        applies=applies,
+        note="factor of the efficiency",
+        formula=part_of_loss(f"{label.lower().replace('-', '_')}_ratio"),
+    )
+    for label, text, applies in (
+        ("DDP", "X(1) / X_none(1): cost of DDP on one {rank}", lambda row: row.strategy != "none"),
+        (
+            "intra-node",
+            "X(g) / (g X(1)): cost of additional {ranks} in a node. Empty for g = 1",
+            lambda row: row.gpus_per_node > 1,
+        ),
+        (
+            "inter-node",
+            "X(k g) / (k X(g)): cost of additional nodes. Empty for k = 1",
+            lambda row: row.nodes > 1,
+        ),
+    )
+)
+
+PARTS_OF_LOSS = (DDP, INTRA_NODE, INTER_NODE)

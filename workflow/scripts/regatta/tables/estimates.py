@@ -1,0 +1,74 @@
+"""Means over launches of all cells, as arrays."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from regatta.core.moderation import MIN_LAUNCHES
+from regatta.core.statistics import Estimate
+
+KINDS = np.array(["none", "single", "range", "interval"], dtype=object)  # of an interval, by the number of launches
+
+
+@dataclass(frozen=True)
+class Estimates:
+    """Means over launches with their ends, one for each cell; NaN is unknown. num: launches."""
+
+    num: np.ndarray
+    mean: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+
+    @classmethod
+    def of(cls, found: Sequence[Estimate]) -> "Estimates":
+        ends = np.array([[np.nan if end is None else end for end in (f.mean, f.low, f.high)] for f in found])
+        return cls(np.array([f.num for f in found], dtype=int), *ends.reshape(-1, 3).T)
+
+    @property
+    def ends(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """The means, low and high ends."""
+        return self.mean, self.low, self.high
+
+    @property
+    def kinds(self) -> np.ndarray:
+        """The kinds of the intervals."""
+        return KINDS[np.minimum(self.num, MIN_LAUNCHES)]
+
+    def where(self, is_known: np.ndarray) -> "Estimates":
+        """Return the estimates of some cells; those of the others are unknown."""
+        ends = (np.where(is_known, end, np.nan) for end in (self.mean, self.low, self.high))
+        return Estimates(np.where(is_known, self.num, 0), *ends)
+
+    def times(self, factor: np.ndarray | float) -> "Estimates":
+        """Return the estimates in another unit."""
+        return Estimates(self.num, self.mean * factor, self.low * factor, self.high * factor)
+
+    def rate(self, work: np.ndarray | float) -> "Estimates":
+        """Return work per time. The low end is from the high end of the time."""
+        return Estimates(self.num, work / self.mean, work / self.high, work / self.low)
+
+
+def reduced(values: np.ndarray, reduce: Callable) -> np.ndarray:
+    """Return one number for each row of its known values; NaN without any. reduce: takes an array and an axis.
+
+    Rows with equally many values are reduced at once: numpy's functions that ignore NaN loop over rows.
+    """
+    num, found = (~np.isnan(values)).sum(1), np.full(len(values), np.nan)
+    ordered = np.sort(values, axis=1)  # NaN last
+    for size in set(num.tolist()) - {0}:
+        of_size = num == size
+        found[of_size] = reduce(ordered[of_size, :size], axis=1)
+    return found
+
+
+def known_of(values: Sequence, is_known: np.ndarray) -> np.ndarray | list:
+    """Return values that are unknown elsewhere: NaN in an array of numbers, else None."""
+    if isinstance(values, np.ndarray) and values.dtype == float:
+        return np.where(is_known, values, np.nan)
+    return [value if known else None for value, known in zip(values, is_known, strict=True)]
+
+
+def numbers(values: Iterable[float | None]) -> np.ndarray:
+    """Return numbers as an array; NaN for None."""
+    return np.array([np.nan if value is None else value for value in values], dtype=float)

@@ -1,0 +1,126 @@
+"""The launches behind a number: primary times, values by cell, and those of two cells side by side."""
+
+import math
+from collections import defaultdict
+
+import pandas as pd
+
+from regatta.core.benchmarks import SAMPLES, benchmark_names, load_benchmark
+from regatta.core.statistics import Estimate, batch_of, over_launches, widenings
+from regatta.core.text import is_unknown
+from regatta.core.verdicts import Compared
+
+Times = dict[int, tuple[str, float]]  # repeat -> (launch, primary time) of one cell's ok launches
+
+
+def primary_columns(*tables: pd.DataFrame) -> dict[str, str]:
+    """Return by benchmark the column of measurements.csv with the primary time of a launch, the same in all tables.
+
+    It is SAMPLES for all cells of a benchmark if one ok record lacks the declared time, because times with different
+    meanings are not comparable.
+    """
+    columns = {name: load_benchmark(name).primary_time["column"] for name in benchmark_names()}
+    for table in tables:
+        ok = table[(table["status"] == "ok").to_numpy()]
+        for column in set(columns.values()) - {SAMPLES}:
+            is_absent = ok[SAMPLES].notna() & (ok[column].isna() if column in ok else True)
+            lacking = set(ok.loc[is_absent, "benchmark"].unique()) if "benchmark" in ok else columns
+            columns |= {name: SAMPLES for name, used in columns.items() if used == column and name in lacking}
+    return columns
+
+
+def primary_times(measurements: pd.DataFrame, columns: dict[str, str] | None = None) -> pd.Series:
+    """Return the primary time of each launch in seconds; NaN where the launch is not ok.
+
+    columns: those of several tables that are compared (`primary_columns`).
+    """
+    columns = columns or primary_columns(measurements)
+    seconds = measurements[SAMPLES].astype(float)
+    for column in sorted(set(columns.values()) & set(measurements) - {SAMPLES}):
+        is_used = measurements["benchmark"].map(columns) == column
+        seconds = seconds.mask(is_used, measurements[column].astype(float))
+    return seconds.where(measurements["status"] == "ok")
+
+
+def with_primary(measurements: pd.DataFrame, columns: dict[str, str] | None = None) -> pd.DataFrame:
+    """Return the launches that have a primary time, with the column primary_s. columns: see `primary_times`."""
+    table = measurements.assign(primary_s=primary_times(measurements, columns))
+    return table[table["primary_s"] > 0]
+
+
+def launch_means(launches: pd.DataFrame, column: str, is_log: bool = True) -> dict[str, Estimate]:
+    """Return the mean of a column over the launches of each cell (`over_launches`), for all cells at once.
+
+    launches: rows of measurements.csv, or rows with its columns cell, benchmark, repeat and launch. Unknown values are
+    ignored.
+    """
+    cells, groups, batches = _by_cell(launches[launches[column] > 0 if is_log else launches[column].notna()], column)
+    found = over_launches(list(cells.values()), groups, is_log, batches)
+    return defaultdict(lambda: Estimate(0), zip(cells, found, strict=True))
+
+
+def _by_cell(rows: pd.DataFrame, column: str) -> tuple[dict[str, dict[int, float]], list[str], list[str]]:
+    """Return the values of a column by repeat of each cell, the benchmarks, and the batches (`batch_of`)."""
+    names = ("cell", "benchmark", "repeat", "launch", column)
+    cells: dict[str, dict[int, float]] = {}
+    groups, launched = {}, defaultdict(dict)
+    for cell, benchmark, repeat, launch, value in zip(*(rows[name].to_numpy(object) for name in names), strict=True):
+        cells.setdefault(cell, {})[repeat], groups[cell], launched[cell][repeat] = value, benchmark, launch
+    return cells, list(groups.values()), [batch_of(of[repeat] for repeat in sorted(of)) for of in launched.values()]
+
+
+def primary_widenings(measurements: pd.DataFrame) -> tuple[float, dict[str, float]]:
+    """Return the correlation of successive launches, and by what it widens the interval of each cell's primary time."""
+    cells, _, batches = _by_cell(with_primary(measurements), "primary_s")
+    correlation, found = widenings(list(cells.values()), batches)
+    return correlation, dict(zip(cells, found, strict=True))
+
+
+def steps_by_cell(measurements: pd.DataFrame) -> dict[str, list[float]]:
+    """Return for each cell the primary time of each ok launch, in seconds."""
+    return values_of_cells(with_primary(measurements), "primary_s")
+
+
+def values_by_cell(measurements: pd.DataFrame, column: str) -> dict[str, list[float]]:
+    """Return for each cell the known values of a column, one for each ok launch."""
+    return values_of_cells(measurements[(measurements["status"] == "ok") & measurements[column].notna()], column)
+
+
+def values_of_cells(rows: pd.DataFrame, column: str) -> dict[str, list]:
+    """Return the values of a column by cell, in the order of the table."""
+    found: dict[str, list] = {}
+    for cell, value in zip(rows["cell"], rows[column], strict=True):  # groupby takes a minute for 100,000 cells
+        found.setdefault(cell, []).append(value)
+    return found
+
+
+def times_by_cell(measurements: pd.DataFrame, columns: dict[str, str] | None = None) -> dict[str, Times]:
+    """Return the ok launches of each cell. columns: of the primary times, if several campaigns are compared."""
+    found: dict[str, Times] = defaultdict(dict)
+    ok = with_primary(measurements, columns)
+    lists = (ok[name].to_numpy(dtype=object).tolist() for name in ("cell", "repeat", "launch", "primary_s"))
+    for cell, repeat, launch, seconds in zip(*lists, strict=True):
+        found[cell][int(repeat)] = (None if is_unknown(launch) else launch, float(seconds))
+    return found
+
+
+def sides_of(reference: Times, other: Times, group: str = "", is_same_campaign: bool = True) -> Compared:
+    """Pair the launches of two cells that were measured in one allocation: by repeat, within a batch.
+
+    Launches without a counterpart are left out. If they are half of a side or more, all are used, unpaired.
+    """
+    both = sorted(reference.keys() & other) if is_same_campaign else ()
+    shared = [repeat for repeat in both if batch_name(reference[repeat][0]) == batch_name(other[repeat][0])]
+    is_paired = 2 * len(shared) > max(len(reference), len(other))
+    repeats = (shared, shared) if is_paired else (sorted(reference), sorted(other))
+    launches = [[of[r] for r in of_side] for of, of_side in zip((reference, other), repeats, strict=True)]
+    seconds = ([time for _, time in of_side] for of_side in launches)
+    names = [[launch for launch, _ in of_side] for of_side in launches]
+    allocations = (() if any(map(is_unknown, of_side)) else tuple(map(batch_name, of_side)) for of_side in names)
+    repeats, batches = tuple(map(tuple, repeats)), tuple(map(batch_of, names))
+    return Compared(*seconds, is_paired, group, tuple(allocations), repeats, batches)
+
+
+def batch_name(launch: str | None) -> str | float:
+    """Return the batch of a launch: one allocation unless it was interrupted. An unknown one equals no other."""
+    return math.nan if is_unknown(launch) else launch.rsplit("-", 2)[0]
