@@ -319,6 +319,8 @@ def read_csv(path: Path, columns: dict[str, str]) -> pd.DataFrame:
     """
     try:
         head, end, rows = path.read_bytes().decode("utf-8").partition("\n")
+        if not f"{end}{rows}".endswith("\n"):
+            raise ValueError("its last line is cut off")
         text, there = io.StringIO(f"{head}{end}{rows}"), {*getattr(columns, "built_in", columns), *head.split(",")}
         known = {name: kind for name, kind in columns.items() if name in there}
         table = pd.read_csv(text, dtype=known, keep_default_na=False, na_values=[""], usecols=list(known))

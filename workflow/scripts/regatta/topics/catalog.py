@@ -173,7 +173,11 @@ def cells_beside(tables: Path) -> Path:
 
 def read_tables(folder: Path, campaign: FrozenCampaign) -> dict[str, pd.DataFrame]:
     found = {name: read_csv(folder / f"{name}.csv", spec.columns) for name, spec in TABLES.items()}
-    return {"cells": read_csv(cells_beside(folder), columns_of(campaign)), **found}
+    cells = read_csv(path := cells_beside(folder), columns_of(campaign))
+    if set(cells["cell"]) != campaign.by_id.keys() or cells[["num_launches", "interval"]].isna().any(axis=None):
+        remedy = f"Rebuild it from the store: make report CONFIG={path.parent}"
+        raise UserError(f"{path}: is damaged, or of another campaign: its rows are not the planned cells. {remedy}")
+    return {"cells": cells, **found}
 
 
 def columns_by_table(campaign: FrozenCampaign) -> dict[str, Columns]:
