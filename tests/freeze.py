@@ -61,7 +61,7 @@ def write(target: Path) -> None:
     """Write the tables and answer.json of each campaign into target/NAME."""
     made = campaigns()
     from test_comparison_of_several import folders_in
-    from test_frozen_tables import run
+    from test_frozen_tables import run, stable
 
     for name, make in made.items():
         folder, out = target / "results" / name, target / name
@@ -81,7 +81,7 @@ def write(target: Path) -> None:
         run("report", *of_store, "--tables", folder / "tables", "--out", folder / "report.html")
         out.mkdir()
         for path in (*folder.glob("*.csv"), *folder.glob("tables/*.csv"), folder / "answer.json"):
-            shutil.copy(path, out / path.name)
+            (out / path.name).write_text(stable(path.read_text("utf-8"), target), encoding="utf-8")
     (target / "several").mkdir()
     with contextlib.redirect_stdout(io.StringIO()):
         run("compare", *folders_in(target / "results" / "five"), "--csv", target / "several" / "compared.csv")
