@@ -57,10 +57,10 @@ def bus_bandwidth(operation: str, message_bytes: int, elapsed_s: float, num_rank
 
 
 def peak_bus_bandwidth(operation: str, nodes: int, gpus_per_node: int, links: dict[str, float]) -> float | None:
-    """Return the highest bus bandwidth in GB/s that links allow any algorithm without reduction in the network.
+    """Return the upper bound of bus bandwidth in GB/s for algorithms without reduction in the network.
 
-    links: GB/s in one direction by `between` (workflow/schemas/cluster.yaml). None if one that the operation needs is
-    unknown, and where bus bandwidth is undefined.
+    links: GB/s in one direction by `between` (workflow/schemas/cluster.yaml). None if a required link is
+    unknown, or bus bandwidth is undefined.
     """
     k, g, operation = nodes, gpus_per_node, VARIANT.sub("", operation)
     if k * g < 2 or operation not in BUS_FACTOR:
@@ -130,7 +130,7 @@ BUSBW = Column(
     interval="interval",
     note="of pipelined calls",
     help="algbw × factor: all_reduce 2(n−1)/n; all_gather, reduce_scatter, all_to_all (n−1)/n; broadcast, reduce,"
-    " send_recv_ring, send_recv_pair 1. Comparable with link bandwidth. Empty for one rank and for a barrier. Of a"
+    " send_recv_ring, send_recv_pair 1. Comparable with link bandwidth. Empty for one rank and for a barrier. For a"
     " program: size / time × `bus_factor`, if `read` names a format that states the operation",
     key="busbw",
     is_shown=True,
@@ -139,7 +139,7 @@ BUSBW = Column(
 PEAK = Column(
     *("peak_gb_per_s", "peak"),
     **OF_CALL,
-    help="highest bus bandwidth that links of the cluster file allow: see below",
+    help="upper bound of the bus bandwidth, from `links` in the cluster file",
     formula=peaks_of_links,
 )
 PEAK_SHARE = Column(
@@ -151,7 +151,10 @@ PEAK_SHARE = Column(
 )
 PIPELINED_RATES = tuple(
     Column(
-        f"pipelined_{rate.name}", help="the same with `pipelined_s` as t", benchmarks=("collective",), formula=formula
+        f"pipelined_{rate.name}",
+        help="bandwidth computed from `pipelined_s`",
+        benchmarks=("collective",),
+        formula=formula,
     )
     for rate, formula in (
         (ALGBW, lambda values: algorithm_bandwidths(values, values["pipelined_s"]).mean),

@@ -22,7 +22,7 @@ WITH_BASELINE = ("train_step", "script")
 
 
 def lookups_of(campaign: FrozenCampaign) -> "dict[str, BaselineLookup]":
-    """Return where to find the baselines of each benchmark. That of a script may differ in its user's parameters."""
+    """Return the baseline lookup of each benchmark. A script's baseline may also differ in user parameters."""
     names = {"script": campaign.baseline}
     return {name: BaselineLookup(campaign.cells_of(name), names.get(name, ())) for name in WITH_BASELINE}
 
@@ -50,9 +50,9 @@ class BaselineLookup:
         return matches[0] if len(matches) == 1 else None
 
     def parts(self, cell: Cell) -> dict[str, Pair]:
-        """Return by part of the loss the cells whose times it compares: with the part, and without.
+        """Return, for each part of the loss, the pair of cells to compare: with and without that part.
 
-        A part that this shape does not have (no second GPU or node) is left out.
+        Parts that need a second GPU or node are omitted for shapes without one.
         """
         places = (NO_DDP, ONE_RANK, {"nodes": 1}, {})
         unwrapped, one_gpu, one_node, all_nodes = (self.find(cell, changes) for changes in places)
@@ -66,7 +66,7 @@ class BaselineLookup:
 
 
 def compare_steps(pairs: list[Pair], times: dict[str, Times], margin: float | None = None) -> dict[Pair, Verdict]:
-    """Return the verdicts on the step time of the second cell over that of the first. Others than pairs are left out.
+    """Return the verdict on each ratio of step times, second cell over first. Incomplete pairs are excluded.
 
     The interval of a ratio is that of a moderated contrast (verdicts.py). margin: as in `judge_all`.
     """
@@ -111,7 +111,7 @@ def is_wide(row: object) -> bool:
 
 
 def grade(efficiency_ratio: float, low: float | None = None, high: float | None = None) -> str | None:
-    """Return the word for an efficiency, or None if its range is unknown, too wide or crosses a limit."""
+    """Return the grade of an efficiency, or None if its range is unknown, too wide or crosses a limit."""
     if low is None or high is None:
         return None  # otherwise one launch would get a firmer statement than six
     if is_too_wide(efficiency_ratio, low, high) or any(low <= limit < high for limit in (EXCELLENT, GOOD)):
@@ -123,9 +123,9 @@ def grade(efficiency_ratio: float, low: float | None = None, high: float | None 
 
 
 def baselines(values) -> list[str | None]:
-    """Return the id of each cell's baseline; none in a sweep. It differs by `baseline` of the campaign.
+    """Return the id of each cell's baseline; none in a sweep. It differs in the fields of the campaign's `baseline`.
 
-    Fields that a script does not have, such as the strategy, do not count.
+    Fields that a script lacks, such as the strategy, are ignored.
     """
     return [baseline for _, baseline in _pairs(values)]
 

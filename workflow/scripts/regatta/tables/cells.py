@@ -39,7 +39,7 @@ REDUCED = {MEDIAN: np.median, LARGEST: np.max, LEAST: np.min}  # MEDIAN_OF_ALL: 
 
 
 class CellValues:
-    """What formulas of metrics read, as arrays with one entry for each cell. values["step_s"] is another metric."""
+    """The inputs of metric formulas, as arrays with one entry per cell. values["step_s"] returns the metric step_s."""
 
     def __init__(self, campaign: FrozenCampaign, measurements: pd.DataFrame) -> None:
         benchmarks = dict.fromkeys(cell.benchmark for cell in campaign.cells)
@@ -134,8 +134,8 @@ class CellValues:
     def mean(self, values: np.ndarray, is_log: bool = True) -> Estimates:
         """Return the mean over launches of each cell with its interval, moderated by the variances of all cells.
 
-        values: (cells, launches), NaN where unknown; of is_log, others than above 0 are ignored, and means are
-        geometric. Otherwise all cells must have a common scale. See `core.statistics.over_launches`.
+        values: (cells, launches), NaN is unknown. With is_log, means are geometric, and values of 0 or less are
+        ignored. Without it, means are arithmetic, and all cells must share a scale (`core.statistics.over_launches`).
         """
         is_known = values > 0 if is_log else ~np.isnan(values)
         num, cells, launches = is_known.sum(1), is_known.any(1), is_known.any(0)
@@ -185,7 +185,7 @@ CELL_COLUMNS = ("cell", "benchmark", *SHAPE_COLUMNS, "num_planned", "num_launche
 
 
 def parameters_of(benchmarks: Iterable[str]) -> dict[str, tuple[str, str]]:
-    """Return the columns of parameters: name -> (parameter, type). A user's is parameter_NAME, never bare."""
+    """Return the columns of parameters: name -> (parameter, type). Those of custom benchmarks are parameter_NAME."""
     found = {}
     for benchmark in (name for name in benchmarks if name in benchmark_names()):  # another one is of a later version
         is_of_user = benchmark in declared_benchmarks()
@@ -195,7 +195,7 @@ def parameters_of(benchmarks: Iterable[str]) -> dict[str, tuple[str, str]]:
 
 
 def columns_of(campaign: FrozenCampaign) -> Columns:
-    """Return the columns of cells.csv, a pure function of the frozen campaign. The file has those with any value."""
+    """Return the columns of cells.csv. They depend only on the frozen campaign; the file omits those without values."""
     return columns_with(dict.fromkeys(cell.benchmark for cell in campaign.all_cells), metrics_of(campaign))
 
 
@@ -219,7 +219,7 @@ HELPS = {
 def cells_table(campaign: FrozenCampaign, measurements: pd.DataFrame, metrics: Collection[Column] = ()) -> pd.DataFrame:
     """Return one row for each planned cell, measured or not, with the columns of `columns_of`.
 
-    metrics: default: all; the others are not computed.
+    metrics: those to compute; all by default.
     """
     values, metrics = CellValues(campaign, measurements), metrics or metrics_of(campaign)
     columns = columns_with(dict.fromkeys(cell.benchmark for cell in campaign.all_cells), metrics)
@@ -243,7 +243,7 @@ def cells_table(campaign: FrozenCampaign, measurements: pd.DataFrame, metrics: C
 
 
 def rows_of(cells: pd.DataFrame, benchmark: str) -> pd.DataFrame:
-    """Return the rows of a benchmark, with its parameters by their names, also those of a user's benchmark."""
+    """Return the rows of a benchmark. Parameters of custom benchmarks are also available without the prefix."""
     others = [column for column in METRICS if column.benchmarks and benchmark not in column.benchmarks]
     without = {name for column in others for name in column.names}
     rows = cells.loc[cells["benchmark"] == benchmark, [name for name in cells if name not in without]]

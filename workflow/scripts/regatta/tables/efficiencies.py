@@ -31,7 +31,7 @@ EFFICIENCIES = Columns(
 
 
 def efficiencies_table(campaign: FrozenCampaign, measurements: pd.DataFrame, cells: pd.DataFrame) -> pd.DataFrame:
-    """Return a row for each train_step cell of several ranks and each baseline of it that the campaign has."""
+    """Return a row for each train_step cell of several ranks and each of its planned baselines."""
     steps, rows, pairs = cells.set_index("cell"), [], []
     num_launches, step_s = steps["num_launches"].to_dict(), steps["step_s"].to_dict()
     lookup = BaselineLookup(campaign.cells_of("train_step"))
@@ -49,7 +49,7 @@ def efficiencies_table(campaign: FrozenCampaign, measurements: pd.DataFrame, cel
 
 
 def baselines_of(cell: Cell) -> list[tuple[str, str, dict]]:
-    """Return (weak or strong, its name, what differs from the cell) for each baseline of a cell; none of one rank."""
+    """Return (weak or strong, name, changes) for each baseline of a cell; none for one rank."""
     n, strategy = cell.world_size, cell.parameters["strategy"]
     if n == 1:
         return []

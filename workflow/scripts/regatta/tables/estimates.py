@@ -50,7 +50,7 @@ class Estimates:
 
 
 def reduced(values: np.ndarray, reduce: Callable) -> np.ndarray:
-    """Return one number for each row of its known values; NaN without any. reduce: takes an array and an axis.
+    """Return each row's known values reduced to one number; NaN if there are none. reduce: takes an array and an axis.
 
     Rows with equally many values are reduced at once: numpy's functions that ignore NaN loop over rows.
     """
@@ -63,7 +63,7 @@ def reduced(values: np.ndarray, reduce: Callable) -> np.ndarray:
 
 
 def known_of(values: Sequence, is_known: np.ndarray) -> np.ndarray | list:
-    """Return values that are unknown elsewhere: NaN in an array of numbers, else None."""
+    """Return the values where is_known; elsewhere NaN in an array of numbers, else None."""
     if isinstance(values, np.ndarray) and values.dtype == float:
         return np.where(is_known, values, np.nan)
     return [value if known else None for value, known in zip(values, is_known, strict=True)]

@@ -26,7 +26,7 @@ def primary_of_others(*benchmarks: str) -> Callable:
 
 
 def over_primary_times(reduce: Callable) -> Callable:
-    """Return the formula of a number of the primary times of each cell's launches. reduce: as of `reduced`."""
+    """Return a formula that reduces each cell's primary times over launches. reduce: see `reduced`."""
     return lambda values: reduced(values.primary_times, reduce)
 
 

@@ -1,4 +1,4 @@
-"""The metrics of cells: columns of cells.csv, each with what it is computed of. Definitions: docs/metrics.md.
+"""The metrics of cells: columns of cells.csv, and how each is computed. Definitions: docs/metrics.md.
 
 A metric is a column of measurements.csv over launches (`source`, `over`), or a formula of other metrics. Rates are
 never averaged: times are averaged over launches, and rates are derived from the mean.
@@ -48,15 +48,16 @@ STEP = Column(
     **TIME | MS | MAIN,
     note=PIPELINED,
     table="throughput",
-    help="T: primary step time, mean over launches; pipelined windows, slowest rank. Of a script: time between"
-    " optimizer steps",
+    help="T: primary step time, mean over launches; pipelined windows, slowest rank. For a script: time"
+    " between optimizer steps",
     benchmarks=STEPS,
     formula=formulas.primary,
 )
 CALL = Column(
     *("time_s", "time per call"),
     **TIME | US | MAIN,
-    help="t: primary time of a call or iteration, mean over launches; slowest rank. Of collectives, pipelined windows",
+    help="t: primary time of a call or iteration, mean over launches; slowest rank. For collectives, from"
+    " pipelined windows",
     formula=formulas.primary_of_others(*STEPS, *RUNS, *PROGRAMS),
 )
 LATENCY = Column(
@@ -100,11 +101,11 @@ CALL_TIMES = tuple(
 )
 CALL_P50, *_ = CALL_TIMES
 OF_CALLS = {"better": "smaller", "note": SYNCHRONIZED, "over": MEDIAN, "benchmarks": STEP_OF_MODEL, "table": "steps"}
-OF_CALLS |= {"help": "of single steps: median over launches of the mean or standard deviation of each launch"}
+OF_CALLS |= {"help": "mean and standard deviation of single steps: medians over launches"}
 CALL_MEAN = Column("step_mean_s", "step time mean", source="mean_s", **OF_CALLS | MS)
 CALL_SD = Column("step_std_s", "step time SD", source="std_s", **OF_CALLS | MS)
 PART_NAMES = "whole_step_s", "no_sync_s", "communication_s", "host_wait_s", "communication_stream_s", "exposed_stream_s"
-SAME = "medians over launches of the columns of the same name"
+SAME = "median over launches of the column of the same name in `measurements.csv`"
 PARTS = tuple(
     result_column(name, "parts_ns", table="steps", help=SAME, source=name, over=MEDIAN, benchmarks=STEPS)
     for name in PART_NAMES
@@ -164,12 +165,12 @@ COST_OF_SAMPLES = Column(
 COST_OF_TOKENS = Column(
     *("cost_hours_per_million_tokens", "cost"),
     **COST,
-    help="{hours} per million tokens: the same / `context_length`. Empty for images",
+    help="{hours} per million tokens: cost of samples / `context_length`. Empty for images",
     formula=formulas.cost_of_tokens,
 )
 FLOPS = Column(
     *("flops_per_sample", "", WHOLE),
-    help="floating-point operations of the forward and backward pass for one sample: see below",
+    help="floating-point operations of the forward and backward pass for one sample. Definition: docs/metrics.md",
     benchmarks=STEP_OF_MODEL,
     formula=formulas.flops_per_sample,
 )
@@ -255,8 +256,7 @@ HIDDEN = Column(
 SCRIPT_EXPOSED = Column(
     *("script_exposed_s", "exposed communication"),
     **MS | {"better": "smaller", "benchmarks": SCRIPTS},
-    help="of a script, `whole_step_s` − `no_sync_s`: medians over launches of alternating steps with and without"
-    " synchronization",
+    help="for a script: `whole_step_s` − `no_sync_s`, each the median over launches of alternating steps",
     formula=lambda values: values["whole_step_s"] - values["no_sync_s"],
 )
 MAXIMUM = {"help": "largest over launches", "over": LARGEST}
@@ -273,8 +273,8 @@ ALL_PARTS = Column(
     *("part_bytes", "all parts", WHOLE),
     shown_as="MiB",
     better="smaller",
-    help="of a training step, sum of the known values of `parameter_bytes`, `gradient_bytes`, `optimizer_bytes`,"
-    " `saved_bytes` and `algorithm_bytes`. Empty if `saved_bytes` is",
+    help="sum of the known values of `parameter_bytes`, `gradient_bytes`, `optimizer_bytes`,"
+    " `saved_bytes` and `algorithm_bytes`. Empty if `saved_bytes` is unknown",
     group="memory",
     benchmarks=STEP_OF_MODEL,
     formula=formulas.bytes_of_parts,
@@ -296,7 +296,7 @@ LAYER_ERRORS = tuple(
 # Training runs.
 
 LAST = {"interval": "interval", "over": ARITHMETIC, "benchmarks": RUNS}
-LAST |= {"help": "values of the last epoch: arithmetic mean over launches"}
+LAST |= {"help": "value after the last epoch: arithmetic mean over launches"}
 LOSSES = tuple(
     Column(f"{name}_loss", f"{name} loss", better="smaller", figures=4, source=f"{name}_loss", **LAST)
     for name in ("train", "test")
@@ -350,7 +350,7 @@ LATENCY_RANGE = Column(
     *("latency_range_ratio", "variation of latency between launches"),
     shown_as="%",
     better="smaller",
-    help="the same for the latency of blocking calls, beside pipelined ones",
+    help="(largest − smallest) / median of `p50_s` over launches. Empty without pipelined times",
     key="blocking_range_percent",
     benchmarks=CALLS,
     formula=formulas.range_of_latencies,

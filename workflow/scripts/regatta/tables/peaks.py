@@ -1,4 +1,4 @@
-"""Peaks of the cluster file that MFU is relative to: docs/metrics.md."""
+"""Peak compute rates of the cluster file, which MFU is relative to: docs/metrics.md."""
 
 from regatta.model.frozen import Cell
 

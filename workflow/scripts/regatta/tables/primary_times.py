@@ -1,4 +1,4 @@
-"""The launches behind a number: primary times, values by cell, and those of two cells side by side."""
+"""Primary times of launches, by cell and for pairs of cells."""
 
 import math
 from collections import defaultdict
@@ -70,7 +70,7 @@ def _by_cell(rows: pd.DataFrame, column: str) -> tuple[dict[str, dict[int, float
 
 
 def primary_widenings(measurements: pd.DataFrame) -> tuple[float, dict[str, float]]:
-    """Return the correlation of successive launches, and by what it widens the interval of each cell's primary time."""
+    """Return the correlation of successive launches, and by which factor it widens the interval of each cell."""
     cells, _, batches = _by_cell(with_primary(measurements), "primary_s")
     correlation, found = widenings(list(cells.values()), batches)
     return correlation, dict(zip(cells, found, strict=True))
@@ -122,5 +122,5 @@ def sides_of(reference: Times, other: Times, group: str = "", is_same_campaign: 
 
 
 def batch_name(launch: str | None) -> str | float:
-    """Return the batch of a launch: one allocation unless it was interrupted. An unknown one equals no other."""
+    """Return the batch of a launch, which is one allocation unless interrupted. NaN if unknown: it equals no other."""
     return math.nan if is_unknown(launch) else launch.rsplit("-", 2)[0]

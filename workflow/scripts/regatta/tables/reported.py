@@ -1,4 +1,4 @@
-"""What programs of users print: one number of each cell, with its unit."""
+"""Values that programs of users print: one number per cell, with its unit."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -31,7 +31,7 @@ def with_unit(name: str, row: object) -> str:
 
 
 def in_unit(row: object, value: float | None = None, column: Column | None = None) -> Column:
-    """Return the column of values with the unit of a row, or the one with another prefix that suits a value in it."""
+    """Return the value column in the row's unit. If a value is given, choose the unit prefix that suits it."""
     given = "" if is_unknown(row.unit) else row.unit  # a dimensionless number has none
     unit, scale = (given, 1.0) if is_unknown(value) else fitted(given, value)
     better = "" if is_unknown(row.better) else row.better
@@ -63,7 +63,8 @@ VALUE = Column(
     interval="interval",
     text=partial(with_unit, "reported"),
     of_row=lambda row: in_unit(row, row.reported),
-    help="mean over launches of the number that the program prints, in its unit; of several samples, their median",
+    help="mean over launches of the number that the program prints, in its unit; the median if it prints"
+    " several samples",
     table="programs",
     benchmarks=(BENCHMARK,),
     is_shown=True,
@@ -73,7 +74,7 @@ VALUE = Column(
 SLOWEST = Column(
     *("slow_reported", "slow 5 %"),
     text=partial(with_unit, "slow_reported"),
-    help="median over launches of each launch's 95th percentile of the time; of a rate, the rate at that time",
+    help="median over launches of each launch's 95th percentile of the time; for a rate, the rate at that time",
     table="programs",
     benchmarks=(BENCHMARK,),
     formula=_slow_values,
