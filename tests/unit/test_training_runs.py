@@ -191,7 +191,7 @@ def test_unknown_stays_unknown(tmp_path):
     tables, collected, _ = tables_of(tmp_path, [OWN], [record])
     row = rows_of(tables["cells"], "train_run").iloc[0]
     assert row["total_s"] == 2.0
-    assert row[["train_loss", "epoch_train_s", "throughput_samples_per_s", "peak_rss_bytes"]].isna().all()
+    assert row[["train_loss", "epoch_train_s", "training_run_throughput_samples_per_s", "peak_rss_bytes"]].isna().all()
     assert collected["ranks"][["total_s", "peak_allocated_bytes"]].isna().all(axis=None)
     figures = training_run_figures(name_rows(rows_of(tables["cells"], "train_run"), "train_run"), collected["epochs"])
     assert [figure.id for figure in figures] == ["accuracy-1", "test-loss-1", "epoch-time-1"]
