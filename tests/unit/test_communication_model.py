@@ -282,11 +282,11 @@ def test_a_machine_that_is_slower_by_a_factor_has_parameters_slower_by_it(a, b, 
 
 
 def test_the_wider_of_two_spreads_says_which_it_is():
-    def told(launches, residuals, kind="range"):
+    def interval_of(launches, residuals, kind="range"):
         low, high, word = wider(*((np.array(low), np.array(high)) for low, high in (launches, residuals)), kind)
         return low.tolist(), high.tolist(), word
 
-    assert told(([8.0], [12.0]), ([9.0], [11.0])) == ([8.0], [12.0], "range")
-    assert told(([8.0], [12.0]), ([9.0], [13.0]), "interval") == ([8.0], [13.0], "residuals")  # one end suffices
-    assert told(([10.0], [10.0]), ([10.0], [10.0]), "single") == ([10.0], [10.0], "residuals")
-    assert told(([0.0], [1.0]), ([-5.0], [1.0])) == ([0.0], [1.0], "range")  # below 0 is nothing
+    assert interval_of(([8.0], [12.0]), ([9.0], [11.0])) == ([8.0], [12.0], "range")
+    assert interval_of(([8.0], [12.0]), ([9.0], [13.0]), "interval") == ([8.0], [13.0], "residuals")  # one end suffices
+    assert interval_of(([10.0], [10.0]), ([10.0], [10.0]), "single") == ([10.0], [10.0], "residuals")
+    assert interval_of(([0.0], [1.0]), ([-5.0], [1.0])) == ([0.0], [1.0], "range")  # below 0 is nothing

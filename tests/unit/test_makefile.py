@@ -447,7 +447,7 @@ def test_a_failed_installation_leaves_no_stamp(installed, wording):
 
 
 def test_an_environment_of_the_users_own_is_used_if_it_has_the_packages_and_never_changed(checkout, tmp_path, wording):
-    """In whatever version they are: the lock demands 1.0."""
+    """Also in another version than the 1.0 of the lock."""
     own = tmp_path / "own env"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", own], check=True)
     with (checkout.folder / "requirements" / "driver.in").open("a") as listed:
