@@ -34,7 +34,7 @@ from synthetic_timeline import write_nights
 from synthetic_waits import write_waits
 
 from regatta.kit.kinds import FAIR, LOW, NOTE, Kind
-from regatta.report.bars import Bar, Bars
+from regatta.report.chart import Chart, PlotAxis
 from regatta.report.findings import Finding, numbered, unbroken
 from regatta.report.panels import Figure, Table
 from regatta.run.progress import outcome_text
@@ -303,9 +303,10 @@ def test_each_row_of_losses_has_its_shape_and_the_largest_come_first(two_models)
 def test_the_breakdown_has_a_bar_for_each_shape_whose_parts_sum_to_the_ideal(two_models):
     data = analyse(two_models)
     [figure] = losses_figures(data)
-    rows = [(name.partition(" ")[0], shape, sum(filter(None, parts))) for _, name, shape, *parts in figure.marks().rows]
-    assert [row[:2] for row in rows] == [(name, of) for name in ("ResNet-18", "ResNet-50") for of in ("2×2", "1×2")]
-    assert [total for _, _, total in rows] == pytest.approx([100] * 4)
+    sums = figure.chart.frame.groupby(["group", "y"], sort=False)["x"].sum()
+    names = [(group.partition(" ")[0], shape) for group, shape in sums.index]
+    assert names == [(name, of) for name in ("ResNet-18", "ResNet-50") for of in ("2×2", "1×2")]
+    assert sums.tolist() == pytest.approx([100] * 4)
     assert len(figure.table.rows) == 4
 
 
@@ -314,7 +315,8 @@ def test_the_breakdown_has_a_bar_for_each_shape_whose_parts_sum_to_the_ideal(two
     [(1.0, (100, 0, None), 0), (1.004, (98, 2, -0.3), 0), (1.03, (62, 38, 0), 1), (0.6, (61.8, 40.8, -2.6), 1)],
 )
 def test_shares_above_the_whole_are_explained_where_they_occur(efficiency, parts, num):
-    bars = Bars([Bar("a", "1×2", "cell", parts)], ("efficiency", "intra-node", "DDP"))
+    marks = pd.DataFrame({"cell": "cell", "x": parts}).astype({"x": float})
+    bars = Chart("stacked", marks, PlotAxis("share"), PlotAxis("shape"))
     figure = Figure("losses", "Throughput breakdown", bars, Table("", (), ()))
     assert len(above_texts(pd.DataFrame({"efficiency_ratio": [efficiency, None]}), [figure])) == num
 

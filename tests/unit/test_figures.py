@@ -1,33 +1,16 @@
 import re
-from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from synthetic import CLUSTER, analyse, cluster_campaign, collective_cell, make_campaign, train_cell, write_results
 from typed import call_cells, cell_row, step_cells
 
 from regatta.core.names import PLACE
 from regatta.core.text import duration, natural, percent, prefixed, shape, size, thousands, three, with_minus_signs
-from regatta.report.bars import Bar, Bars
-from regatta.report.charts import LegendEntry
-from regatta.report.labels import apart
-from regatta.report.lines import (
-    MAX_POINTS,
-    Panel,
-    PlotAxis,
-    Point,
-    Series,
-    _limits_of,
-    is_banded,
-)
+from regatta.report.chart import COLORS, size_ticks
 from regatta.report.panels import MOST_FIGURES, Figure, Table, drawn_and_listed, name_rows, panels
 from regatta.report.rows import table_rows
-from regatta.report.strips import Strip
-from regatta.report.svg import COLORS, _merged, _short
-from regatta.report.ticks import size_ticks, ticks_between
 from regatta.store.csv_files import MEASUREMENTS, make_table
 from regatta.tables.metrics import COST_OF_SAMPLES, COST_OF_TOKENS
 from regatta.tables.primary_times import steps_by_cell
@@ -38,8 +21,9 @@ from regatta.topics.scaling.scaling_findings import fastest
 from regatta.topics.scaling.scaling_section import scaling_figures
 
 
-def series(num_points=3, label="ddp"):
-    return Series(label, tuple(Point(2.0**i, (1.0 + i, 1.1 + i), 1.05 + i) for i in range(num_points)))
+def series_of(figure: Figure) -> list[str]:
+    """Return the series that stand for cells."""
+    return [name for name, style in figure.chart.styles.items() if not style.is_guide]
 
 
 def tables_of(data):
@@ -53,15 +37,6 @@ def results(tmp_path, cells, **fields):
     return tables_of(analyse(folder))
 
 
-def test_the_same_panel_gives_the_same_bytes(drawing):
-    panel = Panel(
-        PlotAxis("GPUs", is_log=True), PlotAxis("samples/s", is_log=True), (series(),), (("ideal", ((1, 1), (4, 4))),)
-    )
-    svg = panel.draw("figure", "what it shows")
-    assert svg == panel.draw("figure", "what it shows")
-    assert "<dc:date>" not in svg
-
-
 def figures_of(*tables, kinds=("throughput", "efficiency")):
     scaling, *others = tables
     efficiency, throughput = scaling_figures(name_rows(scaling, "train_step"), *others)
@@ -71,127 +46,6 @@ def figures_of(*tables, kinds=("throughput", "efficiency")):
 def collective_figures_of(collectives, medians):
     figures = collective_figures(name_rows(collectives, "collective", without=("message_bytes",)), medians)
     return [*figures[0], *figures[1]]
-
-
-def svg_of(*series, **options):
-    return Panel(PlotAxis("x"), PlotAxis("y"), series, **options).draw("figure", 'a "label"')
-
-
-def test_a_drawing_has_text_colors_of_the_page_and_no_ids_that_another_has(drawing):
-    svg = svg_of(series())
-    first, second = (
-        set(re.findall(r'id="([^"]*)"', Panel(PlotAxis("x"), PlotAxis("y"), (series(),)).draw(name, "x")))
-        for name in "ab"
-    )
-    assert not first & second
-    assert ">x</text>" in svg
-    assert 'aria-label="a &quot;label&quot;:' in svg
-    assert "var(--hue-1)" in svg
-    assert re.findall("#a100[0-9a-f]{2}", svg) == []
-
-
-def test_each_mark_has_the_cell_that_it_stands_for(drawing):
-    points = tuple(Point(float(i), (1.0 + i, 1.1 + i), 1.0 + i, cell=f"cell-{i}") for i in range(3))
-    assert re.findall(r'data-cell="([^"]*)"', svg_of(Series("ddp", points))) == 2 * ["cell-0", "cell-1", "cell-2"]
-    assert "data-cell" not in svg_of(series())
-
-
-def test_a_line_has_the_cells_that_it_connects_and_its_label_all_of_the_series(drawing):
-    points = tuple(Point(float(i), (1.0 + i,), 1.0 + i, i < 2, cell=f"cell-{i}") for i in range(3))
-    assert re.findall(r'data-line="([^"]*)"', svg_of(Series("ddp", points))) == [
-        "cell-0 cell-1",
-        "cell-0 cell-1 cell-2",
-    ]
-    bars = Panel(PlotAxis.of_categories("x", "abc"), PlotAxis("y"), (Series("ddp", points),)).draw("figure", "bars")
-    assert re.findall(r'data-cell="([^"]*)"', bars)[:2] == ["cell-0", "cell-1"]
-    assert "data-line" not in svg_of(series())
-
-
-def test_an_axis_that_does_not_start_at_0_is_marked_with_sign_and_word(drawing):
-    def drawn(least, **axis):
-        values = [(least + 1, least, least + 2), (least + 5, None, None)]
-        style = LegendEntry("other", COLORS[0], marker="o")
-        return Strip("rank", PlotAxis("time (ms)", **axis), values, [style] * 2).draw("figure", "what it shows")
-
-    assert "time (ms) · zoomed" in drawn(40)
-    ticks = re.findall(r">([\d.]+)</text>", drawn(40))
-    assert "40" in ticks
-    assert "zoomed" not in drawn(0)
-    assert "zoomed" not in drawn(40, low=0)
-    strokes = re.compile(r"l6-3M[\d.]+ [\d.]+l6-3")
-    assert [len(strokes.findall(drawn(40))), len(strokes.findall(drawn(40, low=0)))] == [1, 0]
-    assert "y · zoomed" in svg_of(Series("ddp", (Point(1, (40,), 40), Point(2, (50,), 50), Point(4, (52,), 52))))
-
-
-def marks_of(svg: str) -> list[tuple[str, str]]:
-    """Return the places of the marks of a drawing."""
-    return re.findall(r"M([\d.]+) ([\d.]+)(?:m|h0(?!\.))", svg)
-
-
-@pytest.mark.parametrize(
-    ("path", "short"),
-    [
-        ("M -2.25 2.25 L 2.25 2.25 L 2.25 -2.25 L -2.25 -2.25 z", "m-2.2 2.2h4.5v-4.5h-4.5z"),
-        ("M 0 0 z M 10.04 5 L 11 6.26", "m0 0zm10 5l1 1.3"),  # the second begins where the first began
-        ("M 1 1 C 1.1 2 3 3 4 4", "m1 1c0.1 1 2 2 3 3"),
-    ],
-)
-def test_a_path_is_short_and_does_not_drift(path, short):
-    assert _short(path) == short
-
-
-def test_successive_paths_of_one_style_are_one():
-    same, other = '<path d="M{0} 1h2" class="a"/>', '<path d="M5 5h2" class="b"/>'
-    lines = [same.format(1), same.format(2), other, "</g>", same.format(3), '<path d="M1 1"/></g>']
-    assert _merged("\n".join(lines)).split("\n") == [
-        '<path d="M1 1h2M2 1h2" class="a"/>',
-        *lines[2:],
-    ]
-
-
-def test_the_launches_of_a_cell_are_one_path_with_the_style_of_the_series(drawing):
-    points = [Point(float(i), (1.0 + i, 1.1 + i), 1.0 + i, is_on_line=i < 2, cell=f'"{i}') for i in range(3)]
-    svg = svg_of(Series("ddp", tuple(points)))
-    paths = re.findall(r'<path data-cell="&quot;(\d)" d="([^"]*)"/>', svg)
-    assert [(cell, path.count("M")) for cell, path in paths] == [
-        ("0", 2),
-        ("1", 2),
-        ("0", 1),
-        ("1", 1),
-        ("2", 2),
-        ("2", 1),
-    ]
-    assert len(re.findall(r'<g style="fill:none;stroke:var\(--hue-1\)[^"]*;stroke-linecap:round"', svg)) == 1
-    assert len(re.findall(r'<g style="fill:var\(--ground\)', svg)) == 1  # the third is not on the line
-
-
-def test_launches_that_coincide_are_one_mark_and_straight_lines_are_short(drawing):
-    points = (Point(1.0, (1.0, 1.0, 2.0), 1.0, cell="a"), Point(2.0, (1.0,), 1.0, cell="b"))
-    svg = svg_of(Series("ddp", points))
-    assert len(marks_of(svg)) == 4  # two of the three launches of a are equal; the single one of b is its value
-    assert re.search(r'<g data-line="a b"><path d="M[\d.]+ [\d.]+h[\d.]+"', svg)  # from (1, 1) to (2, 1)
-    assert not re.search(r'[ "]-?\d+\.\d\d+[ "]', " ".join(re.findall(r' (?:d|x|y)="[^"]*"', svg)))
-
-
-def test_of_very_many_launches_the_ranges_are_drawn(drawing):
-    many = Series("many", (Point(1.0, tuple(range(1, MAX_POINTS + 2)), 500.0), Point(2.0, (5.0,), 5.0)))
-    assert len(marks_of(svg_of(many))) < 20
-    assert len(svg_of(many)) < 20_000
-
-
-def test_marks_of_one_size_are_at_its_place(drawing):
-    """A shift that separates lines would move points off their curve."""
-    here = [Series(name, (Point(1.0, (2.0,), 2.0), Point(2.0, (3.0,), 3.0)), hue=hue) for hue, name in enumerate("ab")]
-    places = marks_of(svg_of(*here))
-    assert len(places) == 4
-    assert len({x for x, _ in places}) == 2
-
-
-@pytest.mark.parametrize("is_log", [True, False])
-def test_one_point_alone_can_be_drawn(is_log, drawing):
-    one = Series("one", (Point(1.0, (5.0,), 5.0),))
-    panel = Panel(PlotAxis("x", is_log=is_log), PlotAxis("y", is_log=is_log), (one,))
-    assert "<svg" in panel.draw("one", "one")
 
 
 def contrast(first, second):
@@ -216,25 +70,6 @@ def test_hues_stand_out_from_the_ground_of_both_themes():
         assert min(contrast(bar, colors[ground]) for bar in bars for ground in ("ground", "card")) >= 3
 
 
-def test_series_of_one_hue_differ_in_dash_and_marker_and_those_of_two_in_color():
-    def styles(*hues):
-        lines = tuple(Series(str(i), (Point(1.0, (1.0,), 1.0),), hue=hue) for i, hue in enumerate(hues))
-        return Panel(PlotAxis("x"), PlotAxis("y"), lines).legend
-
-    same = styles(0, 0, 0)
-    assert len({(entry.dashes, entry.marker, entry.opacity) for entry in same}) == 3
-    assert len({entry.color for entry in same}) == 1
-    assert [entry.opacity for entry in same] == [pytest.approx(0.4), pytest.approx(0.7), 1]  # the last is the largest
-    assert len({(entry.color, entry.marker) for entry in styles(0, 1, 2)}) == 3
-
-
-@given(st.floats(1e-7, 1e7), st.floats(1.2, 1e9))
-def test_a_log_axis_has_a_few_ticks_inside_it(low, factor):
-    ticks = ticks_between(low, low * factor, PlotAxis("", is_log=True))
-    assert len(ticks) <= 7
-    assert all(low <= place <= low * factor for place, _ in ticks)
-
-
 def test_measured_places_are_thinned_and_the_last_is_kept():
     assert size_ticks([1, 2, 4, 8], str, most=6) == ((1, "1"), (2, "2"), (4, "4"), (8, "8"))
     assert size_ticks(list(range(11)), str, most=4) == ((1, "1"), (4, "4"), (7, "7"), (10, "10"))
@@ -244,9 +79,9 @@ def test_without_a_baseline_throughput_is_shown_without_an_ideal(tmp_path):
     cells = [train_cell("resnet50", 1, g) for g in (1, 2)]
     scaling, steps, _, _ = results(tmp_path, cells)
     (figure,) = figures_of(scaling, steps, "cuda")
-    assert "ideal" not in [entry.label for entry in figure.legend]
+    assert "ideal" not in figure.chart.styles
     scaling, steps, _, _ = results(tmp_path / "b", [train_cell("resnet50", 1, 1, "none"), *cells])
-    assert "ideal" in [entry.label for entry in figures_of(scaling, steps, "cuda")[0].legend]
+    assert "ideal" in figures_of(scaling, steps, "cuda")[0].chart.styles
 
 
 def test_two_shapes_of_one_size_share_a_tick_and_not_a_line(tmp_path):
@@ -265,17 +100,19 @@ def test_stacks_with_many_bucket_sizes_lie_over_each_other(tmp_path):
     scaling, steps, _, _ = results(tmp_path, cells)
     [figure] = [f for f in figures_of(scaling, steps, "cuda") if f.id.startswith("throughput")]
     assert (figure.title, len(figure.table.rows)) == ("Throughput: ResNet-50", 2 * 27)
-    labels = [entry.label for entry in figure.legend]
-    assert (labels[0], labels[-1], len(labels)) == ("ideal", "other bucket sizes", 2 + 2 * 2)
+    named = [name for name, style in figure.chart.styles.items() if not style.is_context]
+    assert (named[-1], figure.chart.context, len(named)) == ("ideal", "other bucket sizes", 1 + 2 * 2)
 
 
 def test_legends_and_colors_have_the_order_of_the_stacks_in_the_campaign(tmp_path):
     data = analyse(write_results(tmp_path / "r", cluster_campaign(repeats=1), CLUSTER))  # contained, then bound
     sections = [topic.section(data) for topic in TOPICS if topic.id in ("scaling", "communication")]
-    figures = [figure for section in sections for figure in (*section.figures, *section.folded[1]) if figure.legend]
+    figures = [figure for section in sections for figure in (*section.figures, *section.folded[1])]
+    figures = [figure for figure in figures if figure.chart.form == "lines"]
     assert len(figures) == 8
     for figure in figures:
-        stacks = [(e.label.rpartition(" ")[2].rpartition("\n")[2], e.color) for e in figure.legend if e.color in COLORS]
+        styles = {name: style.color for name, style in figure.chart.styles.items() if style.color in COLORS}
+        stacks = [(name.rpartition(" ")[2].rpartition("\n")[2], color) for name, color in styles.items()]
         assert list(dict.fromkeys(stacks)) == [("contained", COLORS[0]), ("bound", COLORS[1])]
         assert [stack for stack, _ in stacks[:2]] == ["contained", "bound"]
 
@@ -286,8 +123,8 @@ def test_the_best_bucket_of_the_largest_shape_stands_out(tmp_path):
     largest = scaling[scaling["world_size"] == 32]
     best = largest.loc[largest["throughput_samples_per_s"].astype(float).idxmax(), "bucket_cap_mb"]
     (_, efficiency) = figures_of(scaling, steps, "cuda")
-    labels = [entry.label for entry in efficiency.legend if entry.marker]
-    assert labels == [f"ddp bucket {best:g} MiB", "other bucket sizes"]
+    named = [name for name, style in efficiency.chart.styles.items() if not (style.is_context or style.is_guide)]
+    assert (named, efficiency.chart.context) == ([f"ddp bucket {best:g} MiB"], "other bucket sizes")
 
 
 def test_one_rank_has_latency_and_no_bandwidth_figure(tmp_path):
@@ -307,8 +144,8 @@ def test_algorithms_are_lines_of_one_panel_for_each_shape(tmp_path):
     assert [f.title for f in figures] == [
         f"{what}: {title}" for what in ("Bus bandwidth", "Latency") for title in titles
     ]
-    assert [s.label for s in figures[0].chart.series] == ["butterfly", "halving_doubling", "ring", "torch"]
-    assert [s.label for s in figures[2].chart.panel.series] == ["1×2"]
+    assert series_of(figures[0]) == ["butterfly", "halving_doubling", "ring", "torch"]
+    assert series_of(figures[2]) == ["1×2"]
     assert figures[3].table.columns[-1] == "Largest relative error"
     assert (figures[3].table.rows[3][1], figures[3].table.rows[3][-1]) == ("1×2 · halving_doubling", "1.2e-07")
 
@@ -320,7 +157,7 @@ def test_backends_are_lines_of_one_panel_and_algorithms_too(tmp_path):
     ]  # fmt: skip
     _, _, collectives, medians = results(tmp_path, cells)
     figures = collective_figures_of(collectives, medians)
-    assert [s.label for s in figures[0].chart.series] == ["ring\ngloo", "torch\ngloo", "ring\nnccl", "torch\nnccl"]
+    assert series_of(figures[0]) == ["ring\ngloo", "torch\ngloo", "ring\nnccl", "torch\nnccl"]
     assert figures[0].table.rows[0][1] == "1×2 · ring · gloo"
 
 
@@ -329,8 +166,8 @@ def test_a_barrier_is_drawn_over_the_ranks(tmp_path):
     _, _, collectives, medians = results(tmp_path, cells)
     (figure,) = collective_figures_of(collectives, medians)
     assert figure.title == "Latency: barrier"
-    assert [[p.x for p in s.points] for s in figure.chart.series] == [[4, 8], [4, 8]]
-    assert [s.label for s in figure.chart.series] == ["barrier\ngloo", "barrier\nnccl"]
+    assert figure.chart.frame["x"].tolist() == [4, 8, 4, 8]
+    assert series_of(figure) == ["barrier\ngloo", "barrier\nnccl"]
     assert [row[0] for row in figure.table.rows] == ["n/a"] * 4
 
 
@@ -342,8 +179,7 @@ def test_all_operations_in_one_report_have_the_same_axes(tmp_path):
     figures = collective_figures_of(collectives, medians)
     assert len(figures) == 17
     for first_y, kind in (("Bus bandwidth (GB/s)", "bandwidth"), ("Latency (µs)", "latency")):
-        charts = (figure.chart for figure in figures if figure.id.startswith(kind))
-        own = [getattr(chart, "panel", chart) for chart in charts]
+        own = [figure.chart for figure in figures if figure.id.startswith(kind)]
         assert {(panel.y.label, panel.y.low, panel.y.high) for panel in own} == {(first_y, own[0].y.low, own[0].y.high)}
     with_sizes = [figure.chart.x for figure in figures if "barrier" not in figure.title]
     assert {(x.low, x.high) for x in with_sizes} == {(64, 2**30)}
@@ -353,15 +189,6 @@ def test_an_empty_table_makes_no_figure(tmp_path):
     scaling, steps, collectives, medians = results(tmp_path, [])
     assert figures_of(scaling, steps, "cuda") == []
     assert collective_figures_of(collectives, medians) == []
-
-
-def test_of_two_lines_of_one_hue_that_coincide_the_first_is_seen_on_both_sides_of_the_second(drawing):
-    svg = svg_of(series(label="ResNet-18"), series(label="ResNet-34"))
-    lines = [
-        style for style in re.findall(r'(?:style="|\{)([^"}]*)', svg) if "--hue-1" in style and "fill:none" in style
-    ]
-    widths = [float(re.search(r"stroke-width:([\d.]+)", style)[1]) for style in lines]
-    assert widths[0] > 1.5 * widths[1]
 
 
 @pytest.mark.parametrize(
@@ -433,7 +260,7 @@ def test_the_line_goes_through_the_numbers_of_the_table():
     rates = {(1, "none"): (6.99, 129), (1, "ddp"): (20, 40), (2, "ddp"): (5, 50)}
     cells = [(train_cell("resnet18", 1, g, s), [g * 8 / rate for rate in pair]) for (g, s), pair in rates.items()]
     figures = figures_of(*scaling_of(cells), "cpu")
-    by_label = [{s.label: [p.reported for p in s.points] for s in figure.chart.series} for figure in figures]
+    by_label = [figure.chart.frame.groupby("series")["y"].agg(list).to_dict() for figure in figures]
     assert three(by_label[0]["no DDP"][0]) == "30.0"
     shown = {row[0]: row[4] for row in figures[0].table.rows}
     assert list(shown.values())[-1] == "30"
@@ -447,7 +274,7 @@ def test_the_line_of_bus_bandwidth_goes_through_that_of_the_mean_time():
     rows = [cell_row(cell) | {"repeat": i, "status": "ok", "p50_s": s} for i, s in enumerate((0.001, 0.003))]
     table = call_cells(make_campaign([cell], repeats=2), make_table(rows, MEASUREMENTS))
     figures = collective_figures_of(table, {cell["id"]: [0.001, 0.003]})
-    reported = [figure.chart.panel.series[0].points[0].reported for figure in figures]  # rows: of one message size
+    reported = [figure.chart.frame["y"][0] for figure in figures]  # rows: of one message size
     assert reported == pytest.approx([1 / 3**0.5, 1000 * 3**0.5])
 
 
@@ -530,13 +357,6 @@ def test_processes_of_one_host_are_said_to_use_no_network_link():
     assert words not in text(1, device="cuda", backend="nccl")
 
 
-@pytest.mark.parametrize("value", [1.0, 100.0])
-def test_the_legend_has_the_order_of_the_panel_for_any_values(value):
-    first = Series("none", (Point(1.0, (value,), value),))
-    panel = Panel(PlotAxis("x", is_log=True), PlotAxis("y"), (first, series()), (("ideal", ((1, 1), (4, 4))),))
-    assert [entry.label for entry in panel.legend] == ["ideal", "none", "ddp"]
-
-
 def test_sizes_in_ids_sort_as_numbers():
     ids = [f"collective-all_reduce-{n}-n01g02-host-0a1e5" for n in (4096, 16384, 1048576)]
     assert sorted(ids) != sorted(ids, key=natural) == ids
@@ -562,93 +382,6 @@ def test_a_stack_whose_name_begins_that_of_a_backend_leaves_the_others_words_alo
         assert [name.partition(" ")[0] for name in part["name"]][1:3] == ["1×1", "2×1"]
 
 
-@pytest.mark.parametrize(
-    ("wanted", "found"),
-    [
-        ([], []),
-        ([1, 50, 99], [1, 50, 99]),
-        ([10, 10, 12], [10, 20, 30]),  # upward
-        ([85, 95, 96], [80, 90, 100]),  # downward from the highest
-        ([0, 98, 99, 99], [0, 80, 90, 100]),
-    ],
-)
-def test_labels_move_apart_and_stay_below_the_highest_place(wanted, found):
-    assert apart(wanted, [10] * len(wanted), 100) == found
-
-
-def line(label: str, num_points: int = 2, **changes) -> Series:
-    return Series(label, tuple(Point(float(x), (1.0,), 1.0) for x in range(num_points)), **changes)
-
-
-@pytest.mark.parametrize(
-    ("series", "is_labelled"),
-    [
-        ([line("a"), line("b")], True),
-        ([line(str(n)) for n in range(6)], True),
-        ([line(str(n)) for n in range(7)], False),  # too many
-        ([line("a"), line("b", num_points=1)], False),  # no line
-        ([line("a"), line("b", is_context=True)], True),
-        ([line("a"), *(line(str(n), 1, is_context=True) for n in range(9))], True),
-        ([], False),
-    ],
-)
-def test_a_few_lines_have_labels_at_their_ends(series, is_labelled):
-    assert Panel(PlotAxis("x"), PlotAxis("y"), tuple(series)).is_labelled is is_labelled
-    assert not Panel(PlotAxis.of_categories("x", "ab"), PlotAxis("y"), tuple(series)).is_labelled
-
-
-@pytest.mark.parametrize(
-    ("series", "is_slope"),
-    [
-        ([line("a"), line("b")], True),
-        ([line("a"), line("b", num_points=5, is_context=True)], True),
-        ([line("a"), line("b", num_points=3)], False),
-        ([line("a", num_points=1)], False),
-        ([line(str(n)) for n in range(7)], False),  # too many
-        ([Series("a", (Point(1.0, (1.0,), 1.0), Point(1.0, (2.0,), 2.0)))], False),  # of one place
-        ([], False),
-    ],
-)
-def test_lines_between_two_places_have_values_at_both_ends(drawing, series, is_slope):
-    panel = Panel(PlotAxis("x"), PlotAxis("y", show="{:g} s".format), tuple(series))
-    assert panel.is_slope is is_slope
-    assert not Panel(PlotAxis.of_categories("x", "ab"), PlotAxis("y"), tuple(series)).is_slope
-
-
-def test_the_values_of_a_slope_are_written_as_its_axis_writes_them(drawing):
-    points = Point(1.0, (0.777,), 0.777), Point(2.0, (0.5556,), 0.5556)
-    texts = re.findall(r">([^<>]*)</text>", Panel(PlotAxis("x"), PlotAxis("y", show="{:g} s".format), (Series("ddp", points),)).draw("f", "x"))  # fmt: skip
-    assert {"0.777 s", "\N{BLACK CIRCLE} ddp 0.556 s"} <= {*texts}
-
-
-@pytest.mark.parametrize(
-    ("groups", "labels", "names"),
-    [
-        ("abcde", ["8×4"] * 5, ["a", "b", "c", "d", "e"]),
-        ("abcde", ["8×4"] * 4 + ["4×4"], ["a · 8×4", "b · 8×4", "c · 8×4", "d · 8×4", "e · 4×4"]),
-        ("aabcd", ["8×4", *["4×4"] * 4], ["8×4", *["4×4"] * 4]),
-        ("ab", ["8×4"] * 2, ["8×4"] * 2),
-    ],
-)
-def test_many_groups_of_one_bar_are_named_beside_it(groups, labels, names):
-    bars = Bars([Bar(group, label, "", (100.0,)) for group, label in zip(groups, labels, strict=True)], ("left",))
-    assert [bars.name_of(bar) for bar in bars.bars] == names
-    num_headings = 0 if bars.is_flat else len({*groups})
-    assert len(bars.rows) == len(bars.bars) + num_headings
-
-
-def test_a_line_has_the_intervals_of_its_points_as_a_band_that_fits_the_axis(drawing):
-    points = tuple(Point(float(i), (2.0, 2.2), 2.1, cell=f"c{i}", ends=(1.0, 9.0)) for i in (1, 2))
-    panel = Panel(PlotAxis("x"), PlotAxis("y", low=0), (Series("ddp", points),))
-    assert is_banded(panel.series[0])
-    assert len(re.findall(r'<g data-line="c1 c2"><path', panel.draw("figure", "band"))) == 2  # band and line
-    assert [row[-1] for row in panel.marks().rows if row[3] in ("low", "high")] == [1, 9, 1, 9]
-    assert _limits_of(panel)[1][1] > 9
-    partly = Series("ddp", (points[0], replace(points[1], ends=None)))
-    assert not is_banded(partly)
-    assert not is_banded(replace(panel.series[0], is_context=True))
-
-
 def test_the_first_figure_has_all_stacks_of_the_workloads_that_scale_least(tmp_path):
     shapes = ((1, "none"), (2, "ddp"), (4, "ddp"))
     cells = [
@@ -659,7 +392,7 @@ def test_the_first_figure_has_all_stacks_of_the_workloads_that_scale_least(tmp_p
     ]
     data = analyse(write_results(tmp_path / "r", make_campaign(cells, repeats=3), CLUSTER))
     section = next(topic for topic in TOPICS if topic.id == "scaling").section(data)
-    labels = [tuple(one.label.split(" \N{MIDDLE DOT} ")[1:]) for one in section.headline.chart.series]
+    labels = [tuple(name.split(" \N{MIDDLE DOT} ")[1:]) for name in series_of(section.headline)]
     assert len(labels) == 6
     assert {stack for _, stack in labels} == {"contained", "bound"}
     assert len({batch for batch, _ in labels}) == 3

@@ -111,7 +111,7 @@ def test_sizes_of_one_launch_are_drawn_over_the_message_size(tmp_path):
         cell["id"] += size.replace(" ", "")
     data = make(tmp_path / "r", cells)
     (figure,) = programs.section(data).figures
-    assert [entry.label for entry in figure.legend] == ["1×1", "1×2"]
+    assert [*figure.chart.styles] == ["1×1", "1×2"]
     assert "by message size" in figure.svg
     assert len(figure.table.cells) == 6
     # The output of two ranks names an all-gather: the factor is 1/2, and a call of 1 MiB takes 12.5 s.
@@ -131,10 +131,11 @@ def test_one_shape_is_drawn_by_setting_and_several_over_ranks(tmp_path):
     data = make(tmp_path / "one", [program_cell(n, 1, stack=stack) for n in (5, 6) for stack in ("old", "new")])
     (figure,) = programs.section(data).figures
     assert {cell.id for cell in data.campaign.cells} == set(figure.table.cells)
-    assert [row.label for row in figure.chart.rows] == ["n 5 · old", "n 5 · new", "n 6 · old", "n 6 · new"]
+    rows = figure.chart.marks.sort_values("x", kind="stable")[["x", "series"]]
+    assert rows.to_numpy().tolist() == [["n 5", "old"], ["n 5", "new"], ["n 6", "old"], ["n 6", "new"]]
     several = make(tmp_path / "several", [program_cell(5, n) for n in (1, 2)])
     (figure,) = programs.section(several).figures
-    assert [entry.label for entry in figure.legend] == ["n 5"]
+    assert [*figure.chart.styles] == ["n 5"]
 
 
 def test_a_time_is_better_if_it_is_smaller(tmp_path):

@@ -6,6 +6,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
+from drawn import chart, mark
 from synthetic import (
     CLUSTER,
     LAPTOP,
@@ -392,7 +393,7 @@ def test_tables_are_folded_and_short_ones_are_printed(laptop):
 
 def test_the_figure_of_the_first_screen_is_that_of_the_first_section_that_has_one():
     def figure(name: str) -> Figure:
-        return Figure(name, name, "<svg/>", Table("", (), ()))
+        return Figure(name, name, chart(mark("a", 1, 1)), Table("", (), ()))
 
     scaling = Section("scaling", "", figures=(figure("efficiency-1"),))
     communication = Section("communication", "", figures=(figure("bandwidth-1"), figure("bandwidth-2")))

@@ -1,7 +1,6 @@
 """Variation between launches and times by rank in the report: numbers computed by hand."""
 
 import json
-import re
 
 import numpy as np
 import pandas as pd
@@ -9,7 +8,6 @@ import pytest
 from synthetic import LAPTOP, analyse, make_campaign, make_report, train_cell, write_results
 from synthetic_waits import write_waits
 
-from regatta.report.lines import Panel, PlotAxis, Point, Series
 from regatta.topics.base import Topic
 from regatta.topics.catalog import _tables_of, sections
 from regatta.topics.stability import section
@@ -87,11 +85,3 @@ def test_parts_of_the_section_keep_their_anchors(tmp_path):
 def test_a_part_of_no_topic_is_an_error():
     with pytest.raises(ValueError, match="'lost' is part_of"):
         _tables_of((Topic("lost", "Lost", part_of="nothing"),))
-
-
-def test_ticks_keep_digits_that_tell_them_apart(drawing):
-    ticks = tuple((value, f"{value:.4f}") for value in (0.0301, 0.0302, 0.0303))
-    line = Series("a", tuple(Point(value, (value,), value) for value, _ in ticks))
-    svg = Panel(PlotAxis("x", ticks=ticks), PlotAxis("y"), (line,)).draw("f", "x")
-    assert ">0.0301</text>" in svg
-    assert not re.search(r'[ "]\d+\.\d{3,}', svg.replace(">0.03", "")), "coordinates have two decimals"

@@ -324,7 +324,7 @@ def test_all_ranks_of_a_slow_node_are_marked(late, marked, tmp_path):
     slow = data.tables["straggler_hosts"].query("is_persistent")["host"]
     assert set(slow) == {f"node{marked[0] // 4:03d}"}
     [figure] = section(data).figures
-    assert [rank for rank, style in enumerate(figure.chart.styles) if style.label == "straggler"] == marked
+    assert [rank for rank, word in enumerate(figure.chart.frame["series"]) if word == "straggler"] == marked
 
 
 def test_the_report_of_a_store_that_changed_since_has_no_strip(tmp_path):

@@ -125,7 +125,7 @@ def test_a_strategy_without_a_step_to_compare_with_has_no_marks():
     [figure] = strategy_figures(name_rows(strategies, "train_step"), measurements)
     first, second = figure.table.rows
     assert (first[0].split(" · ")[-1], second[0].split(" · ")[-1]) == ("ddp", "fsdp")
-    assert {row[1] for row in figure.marks().rows} == {"host"}
+    assert {*figure.chart.frame["series"]} == {"host"}
     assert second[1:3] == ("0/3", "100")
     assert set(second[3:]) == {"n/a"}
     only_fsdp, _, measurements = tables(cells[1])
@@ -136,20 +136,13 @@ def test_one_figure_has_the_share_of_each_launch_by_shape_and_a_series_for_each_
     cells = [(train_cell("resnet18", *place, stack=stack), LAUNCHES) for place in ((1, 2), (2, 2)) for stack in "ab"]
     strategies, _, measurements = tables(*cells)
     [figure] = strategy_figures(name_rows(strategies, "train_step"), measurements)
-    marks = figure.marks()
-    assert marks.columns == (
-        "cell",
-        "series",
-        "kind",
-        "mark",
-        "nodes × processes per node",
-        "Exposed share of the step (%)",
-    )
-    found = {(series, what, x): value for _, series, _, what, x, value in marks.rows}
-    assert {(series, x) for series, _, x in found} == {(stack, x) for stack in "ab" for x in ("1×2", "2×2")}
-    assert [found["a", f"launch {n}", "2×2"] for n in (1, 2, 3)] == pytest.approx([10, 20, 12])
-    assert found["b", "value", "1×2"] == pytest.approx(14)
-    assert [entry.label for entry in figure.legend] == ["a", "b"]
+    marks = figure.chart.marks
+    names = ["nodes × processes per node", "Exposed share of the step (%)"]
+    assert [*marks][:4] == ["cell", "series", *names]
+    assert marks[["series", names[0]]].to_numpy().tolist() == [[stack, x] for stack in "ab" for x in ("1×2", "2×2")]
+    assert marks.filter(like="launch ").iloc[1].tolist() == pytest.approx([10, 20, 12])
+    assert marks[names[1]][2] == pytest.approx(14)
+    assert [*figure.chart.styles] == ["a", "b"]
 
 
 def test_the_finding_is_the_highest_mean_share_and_says_of_how_many_cells():

@@ -1,12 +1,12 @@
 """The report of an acceptance sweep: nodes and pairs against the median one, by hand and by brute force."""
 
 import math
-import re
 import statistics
 from dataclasses import replace
 
 import pandas as pd
 import pytest
+from drawn import texts_of
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from synthetic import analyse, analyse_files, collective_cell, edit_launches, report_data
@@ -18,8 +18,6 @@ from regatta.compare.comparison_output import comparison_text
 from regatta.compare.trends import times_of_cells
 from regatta.kit.kinds import filled
 from regatta.report.explore import data_block
-from regatta.report.lines import PlotAxis
-from regatta.report.strips import Strip
 from regatta.store.csv_files import MEASUREMENTS, make_table
 from regatta.store.nodes import blame_nodes
 from regatta.topics import catalog, machines
@@ -250,45 +248,19 @@ def test_nodes_that_the_plan_skipped_are_listed_with_the_reason(tmp_path):
 
 def test_a_figure_has_a_mark_for_each_node_and_those_that_failed_are_last_and_named(of_nodes, drawing):
     figure = sweep.section(of_nodes).headline
-    hosts = {", ".join(cell.hosts) for cell in of_nodes.campaign.cells}
-    chart, rows = figure.chart, figure.marks().rows
-    assert len(chart.values) == len(rows) == len(figure.table.rows) == len(hosts)
-    assert [style.label for style in chart.styles[-2:]] == ["slower", "failed"]
-    assert chart.values[-1] == (None, None, None)
-    assert list(chart.names.values()) == ["n5", "n9"]
-    assert rows[-1][1:4] == ("failed", len(hosts), None)
-    assert right_of_plot(figure.svg) == ["failed", "n9"]
-    assert not re.search(r">\N{MINUS SIGN}5</text>", figure.svg)  # a grid line beside the one at -4.8
-    assert re.search(r">10</text>", figure.svg)
+    hosts, frame, texts = (
+        {", ".join(cell.hosts) for cell in of_nodes.campaign.cells},
+        figure.chart.frame,
+        texts_of(figure.svg),
+    )
+    limits, ranked = frame[frame["cell"] == ""], frame[frame["cell"] != ""]
+    assert len(ranked) == len(figure.table.rows) == len(hosts)
+    assert ranked["series"].tolist()[-2:] == ["slower", "failed"]
+    assert (ranked["x"].tolist()[-1], ranked["y"].isna().tolist()[-2:]) == (len(hosts), [False, True])
+    assert {"n5", "n9", "failed", "10"} <= {*texts}
     assert figure.table.rows[0][0] == "n9"
-    assert [text for text, _ in chart.limits[:2]] == ["5 % margin", "\N{MINUS SIGN}4.8 % margin"]
-    assert figure.svg.count(f'data-cell="{chart.cells[-1]}"') == 1
-
-
-def right_of_plot(svg: str) -> list[str]:
-    """Return the texts that begin beyond the right end of the axes."""
-    [(left, width)] = re.findall(r'<clipPath[^>]*><rect x="([\d.]+)" y="[\d.]+" width="([\d.]+)"', svg)
-    end = float(left) + float(width)
-    return [text for x, text in re.findall(r'<text[^>]*? x="([\d.]+)"[^>]*>([^<]*)</text>', svg) if float(x) > end]
-
-
-@pytest.mark.parametrize(
-    ("absent", "texts"),
-    [
-        (["failed"] * 8, ["failed", *(f"n{place}" for place in range(4, 12))]),
-        (["failed"] * 30, ["failed: 30"]),
-        (["missing", "failed"], ["no result", "n4", "failed", "n5"]),
-        (["missing", "failed"] * 20, ["no result: 20", "failed: 20"]),
-    ],
-)
-def test_nodes_without_a_value_are_beside_the_axis(absent, texts, drawing):
-    styles = [sweep.STYLES[name] for name in ["equivalent"] * 4 + absent]
-    values = [(1.0, 0.9, 1.1)] * 4 + [(None, None, None)] * len(absent)
-    names = {place: f"n{place}" for place in range(4, len(values))} if len(absent) <= sweep.MOST_NAMED else {}
-    strip = Strip("nodes", PlotAxis("time"), values, styles, [f"c{i}" for i in range(len(values))], 1, (), names)
-    svg = strip.draw("figure", "nodes")
-    assert right_of_plot(svg) == texts
-    assert sorted(re.findall('data-cell="(.*?)"', svg)) == sorted(strip.cells)
+    assert limits["series"].tolist() == ["5 % margin", "\N{MINUS SIGN}4.8 % margin"]
+    assert figure.svg.count(f'data-cell="{ranked["cell"].iloc[-1]}"') == 1
 
 
 def test_the_first_figure_has_the_workload_of_the_summary_and_the_contents_count_failed_nodes(of_nodes):
@@ -299,21 +271,13 @@ def test_the_first_figure_has_the_workload_of_the_summary_and_the_contents_count
     assert section.state[0].split(", ") == ["1 failed", "2 slower"]
 
 
-@pytest.mark.parametrize(("num", "tick"), [(900, "800"), (1200, "1,200")])
-def test_places_of_a_large_sweep_have_thousands_separators(num, tick, drawing):
-    style = sweep.STYLES["equivalent"]
-    strip = Strip("nodes", PlotAxis("time"), [(1.0, None, None)] * num, [style] * num, first=1)
-    assert f">{tick}</text>" in strip.draw("figure", "nodes")
-
-
 def test_a_node_that_was_not_measured_has_no_result_in_the_figure():
     campaign = one_cell(["n1", "n2", "n3", "n4", "n5"], repeats=3)
     times = {(f"n{n}",): [1.0, 1.01, 1.02] for n in range(1, 5)} | {("n5",): []}
     table = sweep_nodes_table(typed(campaign), measured(campaign, times))
     data = report_data(campaign, measured(campaign, times), sweep_nodes=table, sweep_pairs=table[:0])
-    chart = sweep.section(data).headline.chart
-    assert [style.label for style in chart.styles[-1:]] == ["no result"]
-    assert len(chart.values) == 5
+    frame = sweep.section(data).headline.chart.frame
+    assert frame.loc[frame["x"].notna(), "series"].tolist()[4:] == ["no result"]
 
 
 def test_a_pair_is_a_finding_only_if_none_of_its_nodes_explains_it(of_pairs):

@@ -124,21 +124,17 @@ function matrixRows(table) {
   return shown.map((row) => [groupOf(row), ...[...row.cells].map((cell) => cell.textContent.replace("\u2212", "-"))]);
 }
 
-/** Return a figure as an SVG file, with its title and legend below. */
+/** Return a figure as an SVG file, with its title below. */
 function standalone(figure) {
   const out = figure.querySelector("svg.chart").cloneNode(true);
   const { width, height } = out.viewBox.baseVal;
-  const lines = listOf(":scope > :is(h2, h3), .legend li", figure);
-  for (const [row, line] of lines.entries()) {
-    const y = height + 16 * row;
-    const swatch = line.querySelector("svg")?.cloneNode(true);
-    if (swatch) out.append(set(swatch, { x: 4, y }));
-    out.append(make("text", { x: swatch ? 36 : 4, y: y + 9 }, line.textContent));
-  }
+  const size = getComputedStyle(figure.querySelector("svg.chart text")).fontSize;
+  out.append(make("text", { x: 4, y: height + 14 }, figure.querySelector(":scope > :is(h2, h3)")?.textContent ?? ""));
   const rules = [...document.styleSheets[0].cssRules].filter((rule) => rule.selectorText?.startsWith(".chart "));
   const ground = make("rect", { x: -9, y: -9, width: "110%", height: "110%", fill: "var(--ground)" });
-  out.prepend(make("style", {}, rules.map((rule) => rule.cssText).join("")), ground);
-  const total = height + 16 * lines.length;
+  const text = `.chart text { font-size: ${size} }`; // the page's rule needs its width
+  out.prepend(make("style", {}, [...rules.map((rule) => rule.cssText), text].join("")), ground);
+  const total = height + 24;
   set(out, { viewBox: `0 0 ${width} ${total}`, width, height: total });
   const style = getComputedStyle(document.body);
   return new XMLSerializer().serializeToString(out).replace(/var\((.*?)\)/g, (_, name) => style.getPropertyValue(name));

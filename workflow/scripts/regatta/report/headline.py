@@ -2,16 +2,12 @@
 
 from dataclasses import replace
 
-from regatta.report.charts import Chart
-from regatta.report.lines import Panel
 from regatta.report.page import MOST_DRAWN
 from regatta.report.panels import Figure, Section, drawn_and_listed
-from regatta.report.row_strips import RowStrip
 
 HEADLINES = ("sweep", "scaling", "scripts", "programs", "communication", "training_runs")  # sections, the first counts
 COMPARISONS = "comparisons"  # instead of a strip: without several places, only what is compared differs
-HEADLINE_IN, SLOPE_IN = 4.2, 2.9  # height of its plot: beside six or seven facts; if it has two places
-ROW_IN = 0.36  # of a strip
+STRETCH = {"lines": 1.55, "rows": 1.2}  # of its height, by its form: beside six or seven facts
 
 
 def headline_figure(shown: list[Section]) -> Figure | None:
@@ -23,14 +19,15 @@ def headline_figure(shown: list[Section]) -> Figure | None:
     sections = [by_id[name] for name in HEADLINES if name in by_id and _figures_of(by_id[name])]
     found = [figure for section in sections for figure in _figures_of(section)]
     compared = by_id[COMPARISONS].headline if COMPARISONS in by_id else None
-    if not found or isinstance(found[0].chart, RowStrip):
-        several = (figure for figure in found if len({cell for cell, *_ in figure.marks().rows} - {""}) > 1)
+    if not found or found[0].chart.form == "rows":
+        several = (figure for figure in found if len({*figure.chart.frame["cell"]} - {""}) > 1)
         first = None if sections and _has_sizes(sections[0]) else compared
         found = [figure for figure in (first, next(several, None), *found) if figure]
     if not found:
         return None
+    chart = replace(found[0].chart, stretch=STRETCH.get(found[0].chart.form, 1.0))
     table = replace(found[0].table, caption=f"Summary: {found[0].table.caption}")  # landmarks are unique
-    return replace(found[0], id="headline", table=table, chart=_enlarged(found[0].chart))
+    return replace(found[0], id="headline", table=table, chart=chart)
 
 
 def _figures_of(section: Section) -> tuple[Figure, ...]:
@@ -51,15 +48,7 @@ def without_headline(shown: list[Section]) -> list[Section]:
 
 def _has_sizes(section: Section) -> bool:
     """Return whether any figure of a section is over several places, as that of throughput with the baseline is."""
-    return any(isinstance(figure.chart, Panel) for figure in (*section.figures, *section.folded[1]))
-
-
-def _enlarged(chart: Chart) -> Chart:
-    if isinstance(chart, RowStrip):
-        return replace(chart, row_in=ROW_IN)
-    if isinstance(chart, Panel):
-        return replace(chart, plot_in=SLOPE_IN if chart.is_slope else HEADLINE_IN)
-    return chart
+    return any(figure.chart.form == "lines" for figure in (*section.figures, *section.folded[1]))
 
 
 def figures_of_page(shown: list[Section], is_large: bool) -> list[Figure]:

@@ -23,7 +23,6 @@ from regatta.core.statistics import CONFIDENCE, MIN_SAMPLES_INTERVAL, Z_95
 from regatta.core.text import UNKNOWN, nodes_text, plural, rank_time, size, status_text, with_minus_signs
 from regatta.launchers import LAUNCHERS
 from regatta.model.frozen import FrozenCampaign
-from regatta.report.charts import MARKERS
 from regatta.report.findings import (
     HEADERS,
     anchor_of,
@@ -93,7 +92,6 @@ def load_template(name: str, is_large: bool = False) -> jinja2.Template:
         "explore_style": style("explore.css"),
         "script": script_text(),
         "headers": HEADERS,
-        "marker_paths": MARKERS,
         "most_rows_listed": MOST_ROWS_LISTED[is_large],
     }
     environment.globals["script_source"] = script_source(environment.globals["script"])

@@ -18,14 +18,13 @@ from regatta.core.text import (
     shape,
 )
 from regatta.kit.columns import TEXT, WHOLE, Column
-from regatta.report.charts import Chart, LegendEntry, Marks
-from regatta.report.lines import MAX_SERIES, Panel, PlotAxis, Point, Series
-from regatta.report.row_strips import chart_of, has_bands
+from regatta.report.chart import GUIDE, MAX_LAUNCHES, Chart, PlotAxis, size_ticks, styles_of
+from regatta.report.draw import draw
 from regatta.report.rows import table_rows
-from regatta.report.ticks import size_ticks
 from regatta.store.csv_files import cell_columns, quoted
 
 COMMON = ("image_size", "context_length", "dtype", "batch_size")  # named even if they are the same everywhere
+MAX_SERIES = 12
 MOST_FIGURES = 12  # cards of one grid; of the others, the page lists title and data file
 
 
@@ -87,29 +86,22 @@ class Figure:
     shows: str = ""
 
     @property
-    def legend(self) -> tuple[LegendEntry, ...]:
-        return self.chart.legend
-
-    @property
     def svg(self) -> str:
-        return self.chart.draw(self.id, self.title)
-
-    def marks(self) -> Marks:
-        return self.chart.marks()
+        return draw(self.chart, self.id, self.title)
 
     @property
     def columns(self) -> list[list[str]]:
         """Return the columns of its marks as texts with a heading, numbers with six significant digits."""
-        marks = self.marks()
-        return [list(map(_digits, column)) for column in zip(marks.columns, *marks.rows, strict=True)]
+        marks = self.chart.marks
+        return [[name, *map(_digits, marks.iloc[:, place])] for place, name in enumerate(marks)]
 
     @property
     def csv(self) -> str:
         return "".join(f"{','.join(map(quoted, row))}\n" for row in zip(*self.columns, strict=True))
 
 
-def _digits(value: str | float | None) -> str:
-    return "" if value is None else f"{value:.6g}" if isinstance(value, float) else str(value)
+def _digits(value: object) -> str:
+    return "" if is_unknown(value) else f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
 @dataclass(frozen=True)
@@ -278,37 +270,47 @@ def in_order(rows: pd.DataFrame) -> pd.DataFrame:
 Launches = Callable[[object], Iterable[float]]  # row -> the value of its column in each launch, as in the file
 
 
-def make_series(
+def chart_of(
     rows: pd.DataFrame,
     over: str,
     column: Column,
     values: Launches,
-) -> tuple[Series, ...]:
-    """Return a series for each `label` of a column over another one. Rows with `is_context` are context.
+    axes: tuple[PlotAxis, PlotAxis],
+    guides: Sequence[tuple[str, Sequence[tuple[float | None, float]]]] = (),
+    context: str = "",
+) -> Chart:
+    """Return the chart of a column over another one, with a series for each `label`; `is_context`: it is context.
 
-    Where several shapes have the same place, the line goes through the one with the fewest nodes; the others are
-    hollow.
+    Without several places in an order, values are rows. Of several shapes at one place, that with the fewest nodes is
+    first. guides: (label, places) of what is drawn in gray; without x, a line across. context: label of the context.
     """
-    rows_of: dict[str, list] = {name: [] for name in in_order(rows)["label"]}
+    marks, order = [], list(dict.fromkeys(in_order(rows)["label"]))
     for row in table_rows(rows.sort_values([over, "nodes"], kind="stable")):
-        rows_of[row.label].append(row)
+        launches = list(map(column.shown, values(row)))
+        if launches:
+            value, low, high = column.of(row)
+            of_row = {"cell": row.cell, "series": row.label, "x": float(getattr(row, over)), "y": value}
+            of_row |= {"low": low, "high": high, "shape": shape(row.nodes, row.gpus_per_node)}
+            marks.append(of_row | {"minimum": min(launches), "maximum": max(launches), "launches": launches})
+    marks.sort(key=lambda mark: order.index(mark["series"]))
+    has_launches = sum(len(mark["launches"]) for mark in marks) <= MAX_LAUNCHES
+    for mark in marks:
+        launches = {f"launch {number}": value for number, value in enumerate(mark.pop("launches"), start=1)}
+        ends = {name: mark.pop(name) for name in ("minimum", "maximum")}
+        mark |= launches if has_launches else ends
+    found, places = {mark["series"] for mark in marks}, {mark["x"] for mark in marks}
+    is_rows = axes[0].is_categorical or len(places) == 1
+    for label, line in guides:
+        here = [place for place in line if place[0] in places or place[0] is None] or line
+        marks += [{"cell": "", "series": label, "x": x, "y": y} for x, y in (here[:1] if is_rows else line)]
     hues = dict(zip(rows["label"][::-1], rows["hue"][::-1], strict=True))  # that of the first row of each label
-    context = set(rows.loc[rows["is_context"], "label"]) if "is_context" in rows else ()
-    series = []
-    for name, of_label in rows_of.items():
-        points, nodes = [], {}
-        for row in of_label:
-            launches = tuple(map(column.shown, values(row)))
-            if launches:
-                place = float(getattr(row, over))
-                is_on_line = nodes.setdefault(place, row.nodes) == row.nodes
-                value, *ends = column.of(row)
-                ends, of_cell = None if None in ends else tuple(ends), shape(row.nodes, row.gpus_per_node)
-                points.append(Point(place, launches, value, is_on_line, row.cell, ends, of_cell))
-        if points:
-            hue = int(hues[name])
-            series.append(Series(name, tuple(points), hue, name in context))
-    return tuple(series)
+    behind = set(rows.loc[rows["is_context"], "label"]) if "is_context" in rows else ()
+    styles = styles_of({name: int(hues[name]) for name in order if name in found}, behind)
+    styles |= {label: GUIDE for label, _ in guides}
+    heading = "" if axes[0].is_categorical or not is_rows else axes[0].place_text(*places)
+    frame = pd.DataFrame(marks).astype(dict.fromkeys(("x", "y", "low", "high"), float))
+    form = "rows" if is_rows else "lines"
+    return Chart(form, frame, *axes, styles=styles, heading=heading, context=context)
 
 
 def by_cell(values: Mapping[str, Iterable[float]]) -> Launches:
@@ -339,7 +341,7 @@ def how_to_read(rows: pd.DataFrame, drawn: str, mark: str = "line", figures: Seq
     nums = rows.loc[is_drawn, "num_launches"]
     num = f"{nums.min()}" if nums.min() == nums.max() else f"{nums.min()}\N{EN DASH}{nums.max()}"
     text = f"Points: individual launches ({num} per cell). {mark.capitalize()}: mean over launches."
-    text += " Band: its interval." if has_bands([figure.chart for figure in figures]) else ""
+    text += " Band: its interval." if any(figure.chart.has_bands for figure in figures) else ""
     num_missing = int((~is_drawn).sum())
     return text + (f" Not drawn: {num_missing} of {plural(len(rows), 'cell')}, without a value." if num_missing else "")
 
@@ -354,13 +356,13 @@ def figure_of_cells(
     axes: tuple[PlotAxis, PlotAxis],
     columns: Iterable[Column],
     source: str,
-    **of_panel: object,
+    **of_chart: object,
 ) -> Figure:
-    """Return a figure of a column of cells over another one, with a table of these columns. rows: as in `make_series`.
+    """Return a figure of a column of cells over another one, with a table of these columns. rows: as in `chart_of`.
 
     source: the table of the rows.
     """
-    chart = chart_of(Panel(*axes, make_series(rows, over, column, values), **of_panel))
+    chart = chart_of(rows, over, column, values, axes, **of_chart)
     table = Table.of_columns(title, columns, rows, rows["device"].iloc[0])
     return Figure(figure_id, title, chart, table, source, column.block_key)
 
@@ -371,7 +373,5 @@ def ranks_axis(rows: pd.DataFrame) -> PlotAxis:
     for row in table_rows(rows):
         shapes.setdefault(int(row.world_size), set()).add((row.nodes, row.gpus_per_node))
     texts = {n: f"{n}\n" + ", ".join(shape(*pair) for pair in sorted(pairs)) for n, pairs in shapes.items()}
-    ranks = ranks_word(rows["device"].iloc[0])
-    return PlotAxis(
-        f"{ranks} (nodes × {ranks} per node)", is_log=True, ticks=size_ticks(list(texts), texts.__getitem__)
-    )
+    ranks, ticks = ranks_word(rows["device"].iloc[0]), size_ticks(list(texts), texts.__getitem__)
+    return PlotAxis(f"{ranks} (nodes × {ranks} per node)", is_log=True, ticks=ticks)

@@ -9,11 +9,10 @@ from regatta.core.text import UNKNOWN, is_unknown, plural, prefixed, shape, size
 from regatta.kit.columns import TEXT, Column
 from regatta.kit.kinds import FAIR, RESULT, SUMMARY, Kind, Value
 from regatta.report import panels
+from regatta.report.chart import PlotAxis, size_ticks
 from regatta.report.findings import Finding, of_cells
-from regatta.report.lines import PlotAxis
 from regatta.report.panels import CELL_NAME, LAUNCHES, Figure, Section
 from regatta.report.rows import table_rows
-from regatta.report.ticks import size_ticks
 from regatta.tables.bandwidth import ALGBW, BUSBW, PEAK, PEAK_SHARE, links_of
 from regatta.tables.metrics import CALL, ERRORS, LATENCY, MEMORY
 from regatta.tables.primary_times import steps_by_cell, values_by_cell
@@ -55,7 +54,7 @@ def collective_figures(
     peaks = [LABEL_SPACE * peak for peak in collectives["peak_gb_per_s"].dropna()]
     axes = {column: _axis(column, measured, calls[column], more) for column, more in ((BUSBW, peaks), (LATENCY, []))}
 
-    def figure(table: str, number: int, column: Column, title: str, rows: pd.DataFrame, **of_panel: object) -> Figure:
+    def figure(table: str, number: int, column: Column, title: str, rows: pd.DataFrame, **of_chart: object) -> Figure:
         is_of_sizes = rows["message_bytes"].notna().any()
         return panels.figure_of_cells(
             *(f"{table}-{number}", f"{column.label.capitalize()}: {title}", rows),
@@ -63,14 +62,14 @@ def collective_figures(
             (x if is_of_sizes else panels.ranks_axis(rows[rows["latency_s"].notna()]), axes[column]),
             (MESSAGE, CELL_NAME, LAUNCHES, *COLUMNS[table]),
             "cells",
-            **of_panel,
+            **of_chart,
         )
 
     bandwidths, latencies = [], []
     for number, (title, rows) in enumerate(_measured_panels(collectives), start=1):
         if rows["busbw_gb_per_s"].notna().any():
             several = rows[rows["world_size"] > 1]
-            bandwidths.append(figure("bandwidth", number, BUSBW, title, several, limits=_peak_lines(several)))
+            bandwidths.append(figure("bandwidth", number, BUSBW, title, several, guides=_peak_lines(several)))
         latencies.append(figure("latency", number, LATENCY, title, rows))
     return tuple(bandwidths), tuple(latencies)
 
@@ -104,8 +103,8 @@ def _measured_panels(rows: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
     return [(text, of) for _, text, of in found]
 
 
-def _peak_lines(rows: pd.DataFrame) -> tuple[tuple[str, float], ...]:
-    """Return label and place of the peaks of the largest shape on one node and on several, the higher first."""
+def _peak_lines(rows: pd.DataFrame) -> tuple:
+    """Return the guides of the peaks of the largest shape on one node and on several, the higher first."""
     columns = ["world_size", "nodes", "gpus_per_node", "peak_gb_per_s"]
     known = rows.loc[rows["peak_gb_per_s"].notna(), columns].sort_values("world_size", kind="stable")
     largest = pd.concat([known[known["nodes"] == 1].tail(1), known[known["nodes"] > 1].tail(1)])
@@ -113,7 +112,7 @@ def _peak_lines(rows: pd.DataFrame) -> tuple[tuple[str, float], ...]:
     for row in largest.itertuples():
         shapes.setdefault(float(row.peak_gb_per_s), []).append(shape(row.nodes, row.gpus_per_node))
     peaks = sorted(shapes, reverse=True)
-    return tuple((f"peak {', '.join(shapes[peak])}: {three(peak)} GB/s", peak) for peak in peaks)
+    return tuple((f"peak {', '.join(shapes[peak])}: {three(peak)} GB/s", ((None, peak),)) for peak in peaks)
 
 
 MESSAGE = Column(

@@ -3,39 +3,33 @@
 import itertools
 import math
 from collections import Counter, defaultdict
-from dataclasses import dataclass
-from functools import cached_property
 
-from regatta.core.text import is_unknown, natural, one_line, three
-from regatta.report.charts import Chart, Marks, set_ticks
+import pandas as pd
+
+from regatta.core.text import is_unknown, natural, three
+from regatta.report.chart import BAD, COLORS, GOOD, GREY, GRID, Chart, PlotAxis, Style
 from regatta.report.findings import percent_number
-from regatta.report.svg import BAD, COLORS, GOOD, GREY, GRID, GROUND, GROUP
 
-WIDTH_IN, AROUND_IN, LETTER_IN = 10.0, 0.6, 0.075
-RIGHT, BREAK, MARGIN = 698.0, 6.0, 21.6  # points: right end of the axis; gap between its parts; space above and below
-ROW_IN, THIN_IN = {16: 0.22, 32: 0.13}, 0.115  # height of a row, of at most so many rows, and of more
 MAX_ROWS, MAX_BARS = 64, 13000  # so that the page stays small
 MAX_LAUNCHES = 100  # of more, a bar may sum several
 MAX_SUMS = 400  # of all rows: bars that each sum several launches
 MAX_BREAKS = 10
-LEAST_SHARE, LEAST_FAILED = 0.06, 0.003  # of all runs: width of one, for its label; of failures, so that they are seen
 MAX_TICKS = 5
 DAY = 86400
 STEPS = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200)
 STEPS += tuple(DAY * days for days in (1, 2, 5, 10, 20, 50, 100))
 NO_HOST = "unknown host"
 IDLE = "allocated, idle"
-STATES = {  # key of a bar -> how it is drawn
-    IDLE: {"facecolor": GRID, "edgecolor": GREY, "linewidth": 0.8},
-    "launch startup": {"facecolor": GREY, "alpha": 0.5},
-    "imports": {"facecolor": COLORS[4], "alpha": 0.6},
-    "setup and checks": {"facecolor": COLORS[5], "alpha": 0.6},
-    "warm-up": {"facecolor": GOOD, "alpha": 0.4},
-    "measuring": {"facecolor": GOOD},
-    "failed": {"facecolor": GROUND, "edgecolor": BAD, "hatch": "//////", "linewidth": 0.8},
-    "no records": {"facecolor": GROUND, "edgecolor": GREY, "linewidth": 0.8},
+STATES = {  # in the order of a legend, the lowest first
+    IDLE: Style(GRID),
+    "launch startup": Style(GREY, opacity=0.5),
+    "imports": Style(COLORS[4], opacity=0.6),
+    "setup and checks": Style(COLORS[5], opacity=0.6),
+    "warm-up": Style(GOOD, opacity=0.4),
+    "measuring": Style(GOOD),
+    "failed": Style(BAD, hatch="//////"),
+    "no records": Style(GREY, hatch=".."),
 }
-LAYERS = {IDLE: 0, "failed": 2}  # the others are between: a failure is never covered
 SPENT = ("launch startup", "imports", "setup and checks", "warm-up", "measuring")  # parts of a launch, in this order
 
 
@@ -188,98 +182,14 @@ def shown_rows(rows: dict[str, list[tuple]]) -> list[str]:
     return sorted(by_need[: max(1, min(MAX_ROWS, num))], key=natural)
 
 
-@dataclass(frozen=True)
-class Gantt(Chart):
-    """The bars of each host, of `bars_of`, from top to bottom."""
-
-    rows: dict[str, list[tuple]]
-
-    has_rows = True
-
-    @property
-    def size_in(self) -> tuple[float, float]:
-        return WIDTH_IN, AROUND_IN + self.row_points / 72 * len(self.rows)
-
-    @property
-    def row_points(self) -> float:
-        """Return the height of a row in points."""
-        return 72 * next((height for most, height in ROW_IN.items() if len(self.rows) <= most), THIN_IN)
-
-    def marks(self) -> Marks:
-        columns = ("cell", "host", "state", "start (s)", "duration (s)", "launch", "batch")
-        return Marks(columns, tuple(("", host, *bar) for host, bars in self.rows.items() for bar in bars))
-
-    @cached_property
-    def names(self) -> list[str]:
-        return [one_line(name, 24) for name in self.rows]
-
-    @property
-    def left(self) -> float:
-        return 7.2 + 72 * LETTER_IN * max(map(len, self.names))
-
-    @cached_property
-    def runs(self) -> list[tuple[float, float]]:
-        found = runs_of([(bar[1], bar[1] + bar[2]) for bars in self.rows.values() for bar in bars])
-        return [(start, end if end > start else start + 1) for start, end in found]
-
-    @cached_property
-    def _runs_in_points(self) -> list[tuple[float, float]]:
-        """Return left end and width of each run in points of the drawing."""
-        total = sum(end - start for start, end in self.runs)
-        shares = [max((end - start) / total, LEAST_SHARE) for start, end in self.runs]
-        width = (RIGHT - self.left - BREAK * (len(shares) - 1)) / sum(shares)
-        lefts = itertools.accumulate((share * width + BREAK for share in shares[:-1]), initial=self.left)
-        return [(left, share * width) for left, share in zip(lefts, shares, strict=True)]
-
-    def place(self, at: float) -> float:
-        """Return the place of a time in points of the drawing."""
-        run = max((index for index, (start, _) in enumerate(self.runs) if start <= at), default=0)
-        (start, end), (left, width) = self.runs[run], self._runs_in_points[run]
-        return left + width * (at - start) / (end - start)
-
-    def draw_on(self, canvas) -> None:
-        from matplotlib.patches import Patch, PathPatch
-        from matplotlib.path import Path
-
-        height_in = self.size_in[1]
-        place = {"left": self.left / 72 / WIDTH_IN, "right": RIGHT / 72 / WIDTH_IN}
-        place |= {"bottom": MARGIN / 72 / height_in, "top": 1 - MARGIN / 72 / height_in}
-        axes = canvas.subplots(gridspec_kw=place)
-        axes.set(xlim=(self.left, RIGHT), ylim=(len(self.rows) - 0.5, -0.5))
-        set_ticks(axes.yaxis, list(enumerate(self.names)))
-        axes.tick_params(axis="y", labelsize=9 if self.row_points > 10 else 7)
-        self._draw_ticks(axes)
-        least = LEAST_FAILED * (RIGHT - self.left)
-        rows_of = defaultdict(list)  # a launch has the same bars on all of its hosts: one element with all classes
-        for y, bars in enumerate(self.rows.values()):
-            for bar in bars:
-                rows_of[bar].append(y)
-        for bar, rows in sorted(rows_of.items(), key=lambda item: LAYERS.get(item[0][0], 1)):
-            state, at, seconds, text, _ = bar
-            low, high = self.place(at), self.place(at + seconds)
-            width = high - low if state in SPENT else max(high - low, least)
-            ends = [(low, -0.4), (low + width, -0.4), (low + width, 0.4), (low, 0.4), (low, -0.4)]
-            corners = [(x, y + above) for y in rows for x, above in ends]
-            codes = [Path.MOVETO, Path.LINETO, Path.LINETO, Path.LINETO, Path.CLOSEPOLY] * len(rows)
-            style = {"edgecolor": "none", "clip_on": False} | STATES[state]
-            axes.add_artist(PathPatch(Path(corners, codes), gid=f"{GROUP}bars:{text}", **style))
-        used = {state for bars in self.rows.values() for state, *_ in bars}
-        handles = [Patch(label=state, **style) for state, style in STATES.items() if state in used]
-        canvas.legend(handles=handles, ncols=len(handles), loc="outside upper left", fontsize=9, frameon=False)
-
-    def _draw_ticks(self, axes) -> None:
-        """Draw the ticks of the whole axis. Gaps of the axis are open, and the time after them has a line."""
-        from matplotlib.ticker import FixedLocator, NullFormatter
-
-        axes.xaxis.set_major_locator(FixedLocator([]))
-        axes.xaxis.set_major_formatter(NullFormatter())
-        bottom, line = len(self.rows) - 0.5, {"clip_on": False}
-        for number, ticks in enumerate(ticks_of(self.runs)):
-            for at, label in ticks:
-                x, where = self.place(at), {"textcoords": "offset points", "ha": "center", "va": "top"}
-                axes.plot([x, x], [-0.5, bottom], color=GRID, linewidth=0.8, zorder=0.5, **line)
-                axes.annotate(label, (x, bottom), (0, -4), fontsize=9, **where)
-            if number:
-                x = self.place(ticks[0][0])
-                axes.plot([x - BREAK, x], [bottom, bottom], color=GROUND, linewidth=2, zorder=3, **line)
-                axes.plot([x, x], [-0.5, bottom], color=GREY, linewidth=0.8, zorder=0.6, **line)
+def chart_of(rows: dict[str, list[tuple]]) -> Chart:
+    """Return the chart of the bars of each host, of `bars_of`."""
+    runs = runs_of([(bar[1], bar[1] + bar[2]) for bars in rows.values() for bar in bars])
+    marks = [
+        {"cell": "", "y": host, "state": state, "start": at, "end": at + seconds, "launch": text, "batch": batch}
+        | {"run": _run_at(runs, at)}
+        for host, bars in rows.items()
+        for state, at, seconds, text, batch in bars
+    ]
+    time = PlotAxis("time (s)", ticks=tuple(tick for ticks in ticks_of(runs) for tick in ticks))
+    return Chart("hosts", pd.DataFrame(marks), time, PlotAxis("host"), ("start", "end"), "state", styles=STATES)

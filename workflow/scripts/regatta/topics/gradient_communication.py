@@ -8,11 +8,9 @@ from regatta.core.text import ranks_word, shape
 from regatta.kit.columns import FIGURES
 from regatta.kit.kinds import RESULT, Kind, Value
 from regatta.report import panels
+from regatta.report.chart import PlotAxis
 from regatta.report.findings import Finding, of_cells
-from regatta.report.lines import Panel, PlotAxis
 from regatta.report.panels import FULL_NAME, LAUNCHES, Figure, Section, Table
-from regatta.report.row_strips import chart_of
-from regatta.report.rows import table_rows
 from regatta.tables.metrics import (
     CALL_MEAN,
     CALL_P50,
@@ -39,7 +37,6 @@ STEPS = (
     NUM_CALLS,
     *SIZES,
 )
-DODGE = 0.24  # between two series at a shape: places on this axis have no values
 
 
 def strategy_figures(strategies: pd.DataFrame, measurements: pd.DataFrame) -> list[Figure]:
@@ -55,18 +52,15 @@ def strategy_figures(strategies: pd.DataFrame, measurements: pd.DataFrame) -> li
     if known.empty:
         return []
     axis = next((axis for axis in panels.HUE_AXES if axis in known and known[axis].nunique() > 1), "stack")
-    shapes, hues = list(dict.fromkeys(map(shape, known["nodes"], known["gpus_per_node"]))), sorted(set(known["hue"]))
-    aside = {hue: DODGE * (number - (len(hues) - 1) / 2) for number, hue in enumerate(hues)}
-    places = [shapes.index(shape(row.nodes, row.gpus_per_node)) + aside[row.hue] for row in table_rows(known)]
+    names = list(map(shape, known["nodes"], known["gpus_per_node"]))
+    shapes = list(dict.fromkeys(names))
     device, lowest = rows["device"].iloc[0], min(min(values[cell]) for cell in known["cell"])
     below = PlotAxis.of_categories(f"nodes × {ranks_word(device)} per node", shapes)
     beside = PlotAxis(EXPOSED_SHARE.heading(device), low=0 if lowest >= 0 else None)
-    known = known.assign(place=places, label=known[axis])
-    series = panels.make_series(known, "place", EXPOSED_SHARE, panels.by_cell(values))
+    known = known.assign(place=list(map(shapes.index, names)), label=known[axis])
+    chart = panels.chart_of(known, "place", EXPOSED_SHARE, panels.by_cell(values), (below, beside))
     title, columns = "Gradient communication by shape", (FULL_NAME, LAUNCHES, *STEPS)
     table = Table.of_columns(title, columns, rows, device)
-    panel = Panel(below, beside, series)
-    chart = chart_of(panel) if len(shapes) == 1 else panel  # series side by side at each shape
     return [Figure("strategies-1", title, chart, table, "cells", EXPOSED_SHARE.block_key)]
 
 

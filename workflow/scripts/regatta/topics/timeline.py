@@ -194,8 +194,8 @@ def section(data: ReportData) -> Section:
         num = len(rows) - len(shown)
         notes.append(f"Not drawn: {num:,} of {plural(len(rows), 'node')}, those with fewer failures.")
     table = Table.of_columns("Launches", TIMELINE.of_table("launches"), timeline, data.device, ("timeline",))
-    chart = gantt.Gantt({name: rows[name] for name in shown})
-    figure = Figure("gantt", "Timeline of launches", chart, table, "timeline") if rows else None
+    chart = gantt.chart_of({name: rows[name] for name in shown}) if rows else None
+    figure = Figure("gantt", "Timeline of launches", chart, table, "timeline") if chart else None
     idle = f"{percent_number(hours['idle'] / hours['total'])} % idle" if hours["total"] else ""
     state, tables = idle or plural(len(timeline), "launch", "launches"), (replace(table, is_words=True),)
     # With allocations, the finding on them has the shares.

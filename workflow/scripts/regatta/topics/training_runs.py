@@ -14,12 +14,10 @@ from regatta.kit.columns import TEXT, WHOLE, Column, Columns
 from regatta.kit.kinds import FAIR, RESULT, SUMMARY, Kind, Value
 from regatta.model.frozen import FrozenCampaign
 from regatta.report import panels
+from regatta.report.chart import PlotAxis, size_ticks
 from regatta.report.findings import Finding, of_cells
-from regatta.report.lines import DOT, Panel, PlotAxis
 from regatta.report.panels import FULL_NAME, LAUNCHES, Figure, Section, Table
-from regatta.report.row_strips import chart_of
 from regatta.report.rows import table_rows
-from regatta.report.ticks import size_ticks
 from regatta.store.csv_files import make_table, result_column
 from regatta.store.records import BENCHMARK, RANK_BYTES
 from regatta.tables.metrics import ACCURACY, EPOCH_TIMES, LOSSES, RUN_THROUGHPUT, TOTAL
@@ -58,7 +56,6 @@ def training_ranks_table(campaign: FrozenCampaign, ranks: pd.DataFrame) -> pd.Da
 # Tables and figures of the report.
 
 WORKLOAD = [name for name, axis in axes_of(BENCHMARK).items() if not axis.is_series]
-MANY_EPOCHS = 6
 ORDER = ["workload", "nodes", "gpus_per_node", "strategy", "norm"]
 SAME = ("epochs", "batch_size", "accumulation_steps", "seed", "norm")  # named in the lead if all runs share them
 SYNTHETIC = "Synthetic images are generated from the seed; their accuracy does not transfer to CIFAR-100."
@@ -110,17 +107,17 @@ def _figure(curve: Column, number: int, title: str, rows: pd.DataFrame, epochs: 
     points = rows.merge(values, on="cell")
     drawn = curve.fitted(float(known[curve.name].max())) if curve.unit == "s" else curve
     of_epoch = replace(drawn, interval="")  # that of the row is of the whole run
-    series = panels.make_series(
-        points.assign(**{curve.name: points["median"]}), "epoch", of_epoch, lambda row: row.in_launches
-    )
     ticks = size_ticks(sorted(set(values["epoch"])), "{:,g}".format)
-    dot = DOT if len(ticks) <= MANY_EPOCHS else DOT / 2  # otherwise the dots hide the lines
     device, low = rows["device"].iloc[0], 0 if curve is ACCURACY else None
-    panel = Panel(PlotAxis("epoch", ticks=ticks), PlotAxis(drawn.heading(device), low=low), series, dot=dot)
+    axes, points = (
+        (PlotAxis("epoch", ticks=ticks), PlotAxis(drawn.heading(device), low=low)),
+        points.assign(**{curve.name: points["median"]}),
+    )
+    chart = panels.chart_of(points, "epoch", of_epoch, lambda row: row.in_launches, axes)
     figure_id, title = f"{curve.label.replace(' ', '-')}-{number}", f"{curve.label.capitalize()}: {title}"
     shown = curve if curve.name in rows else TOTAL
     table = Table.of_columns(title, (RUN, LAUNCHES, shown), rows, device)
-    return Figure(figure_id, title, chart_of(panel), table, "epochs", curve.block_key)
+    return Figure(figure_id, title, chart, table, "epochs", curve.block_key)
 
 
 def section(data: ReportData) -> Section:

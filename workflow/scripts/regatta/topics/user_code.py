@@ -10,11 +10,10 @@ from regatta.core.text import size, thousands
 from regatta.kit.columns import Column
 from regatta.kit.kinds import RESULT, SUMMARY, Kind, Value
 from regatta.report import panels
+from regatta.report.chart import PlotAxis, size_ticks
 from regatta.report.findings import Finding, of_cells
-from regatta.report.lines import PlotAxis
 from regatta.report.panels import CELL_NAME, LAUNCHES, Figure, Table
 from regatta.report.rows import Row
-from regatta.report.ticks import size_ticks
 from regatta.topics.base import ReportData, best_row, headline_rows, on_most_ranks
 
 BEST_OF = "best mean of {num:cell}"

@@ -3,9 +3,8 @@
 import pandas as pd
 
 from regatta.core.text import UNKNOWN, interval_heading, is_unknown
-from regatta.report.lines import Panel, PlotAxis, Point, Series
+from regatta.report.chart import GREY, GUIDE, Chart, PlotAxis, Style, styles_of
 from regatta.report.panels import Figure, Table
-from regatta.report.row_strips import RowStrip
 from regatta.report.rows import table_rows
 from regatta.topics.comparison import comparison_tables as tables
 from regatta.topics.comparison.sides import pair_text, with_labels
@@ -21,37 +20,35 @@ VERDICT_HUES = {"faster": 0, "slower": 1}  # others are gray
 def changes_figure(judged: pd.DataFrame) -> Figure:
     """Return the figure of the rows, those with the largest effects first, of which it has MOST_ROWS."""
     shown = tables.by_effect(with_labels(judged)).head(MOST_ROWS)
-    rows, points = table_rows(shown), {}
+    rows, marks = table_rows(shown), []
     for place, row in enumerate(rows):
-        value, *ends = map(_change, (row.time_ratio, row.time_low_ratio, row.time_high_ratio))
-        ends = None if None in ends else tuple(ends)
-        points.setdefault(row.verdict, []).append(Point(place, (), value, cell=row.cell, ends=ends))
-    series = tuple(
-        Series(verdict, tuple(of), VERDICT_HUES.get(verdict, 0), verdict not in VERDICT_HUES)
-        for verdict, of in points.items()
-    )
+        value, low, high = map(_change, (row.time_ratio, row.time_low_ratio, row.time_high_ratio))
+        marks.append({"cell": row.cell, "series": row.verdict, "x": place, "y": value, "low": low, "high": high})
     margin = 1 + float(shown["margin_ratio"].max())
-    limits = _change(margin), _change(1 / margin)
-    least = max(LEAST, AROUND_MARGIN * limits[0])
-    ends = [end for of in points.values() for point in of for end in (point.reported, *(point.ends or ()))]
-    low, high = min(*ends, -least), max(*ends, least)
+    places = _change(margin), _change(1 / margin)
+    limits = dict(zip((f"margin {places[0]:.3g} %", f"{_text(places[1])} %"), places, strict=True))
+    least = max(LEAST, AROUND_MARGIN * places[0])
+    marks += [{"cell": "", "series": name, "x": None, "y": place} for name, place in limits.items()]
+    frame = pd.DataFrame(marks).astype(dict.fromkeys(("x", "y", "low", "high"), float))
+    ends = frame[["y", "low", "high"]].stack()
+    low, high = min(ends.min(), -least), max(ends.max(), least)
     around = BESIDE * (high - low)
-    panel = Panel(
+    styles = styles_of({row.verdict: VERDICT_HUES[row.verdict] for row in rows if row.verdict in VERDICT_HUES})
+    styles |= {row.verdict: Style(GREY) for row in rows if row.verdict not in styles} | dict.fromkeys(limits, GUIDE)
+    axes = (
         PlotAxis.of_categories("", [row.label for row in rows]),
         PlotAxis(LABEL, low=low - around, high=high + around, show=_text),
-        series,
-        limits=((f"margin {limits[0]:.3g} %", limits[0]), ("", limits[1])),
     )
+    chart = Chart("rows", frame, *axes, styles=styles)
     title, num = f"Change in time: {pair_text(shown)}", len(judged)
     title += f", largest {len(rows)} of {num} pairs" if len(rows) < num else ""
-    in_order = sorted((point for of in points.values() for point in of), key=lambda point: point.x)
     lines = tuple(
-        (row.label, row.verdict, _text(of.reported), f"[{', '.join(map(_text, of.ends))}]" if of.ends else UNKNOWN)
-        for row, of in zip(rows, in_order, strict=True)
+        (row.label, row.verdict, _text(of.y), UNKNOWN if is_unknown(of.low) else f"[{_text(of.low)}, {_text(of.high)}]")
+        for row, of in zip(rows, frame.itertuples(), strict=False)
     )
     heads = ("cell", "verdict", LABEL.lower(), interval_heading(shown["interval"]))
     table = Table(title, heads, lines, cells=tuple(row.cell for row in rows))
-    return Figure("changes", title, RowStrip(panel, is_verdict=True), table, "comparisons")
+    return Figure("changes", title, chart, table, "comparisons")
 
 
 def _change(ratio: object) -> float | None:

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from regatta.core.benchmarks import axes_of
 from regatta.core.moderation import CONFIDENCE, MIN_LAUNCHES
@@ -10,7 +10,6 @@ from regatta.core.names import PLACE, SEPARATOR, CellName
 from regatta.core.text import is_unknown, natural, plural, rank_word, ranks_word, shape, with_minus_signs
 from regatta.core.verdicts import Verdict
 from regatta.kit.kinds import FAIR, RESULT, SUMMARY, Kind, Value
-from regatta.report.bars import Bar
 from regatta.report.findings import Finding, Source, of_cells, percent_number
 from regatta.report.page import threads_by_shape
 from regatta.report.rows import Row, table_rows
@@ -208,6 +207,19 @@ def losses_of(row: Row) -> dict[str, float]:
             losses[part.name] = left * (1 - float(factor))
             left *= float(factor)
     return losses
+
+
+@dataclass(frozen=True)
+class Bar:
+    """Where the throughput of one cell goes. group: workload and settings; label: shape. parts: in percent.
+
+    The first part is what is left, the others are lost; None: unknown, or does not apply. A gain is negative.
+    """
+
+    group: str
+    label: str
+    cell: str
+    parts: tuple[float | None, ...]
 
 
 @once_per_report

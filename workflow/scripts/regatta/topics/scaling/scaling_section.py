@@ -11,9 +11,8 @@ from regatta.core.text import NOT_PLANNED, is_unknown, rank_word, thousands
 from regatta.kit.columns import TEXT, Column
 from regatta.model.frozen import FrozenCampaign
 from regatta.report import panels
-from regatta.report.bars import Bar, Bars
+from regatta.report.chart import COLORS, LEVEL, Chart, PlotAxis, Style
 from regatta.report.findings import percent_number
-from regatta.report.lines import PlotAxis
 from regatta.report.page import is_large
 from regatta.report.panels import CELL_NAME, FULL_NAME, LAUNCHES, MOST_FIGURES, Figure, Section, Table
 from regatta.report.rows import table_rows
@@ -24,6 +23,7 @@ from regatta.tables.primary_times import steps_by_cell
 from regatta.topics.base import ReportData, TableSpec, Topic
 from regatta.topics.scaling.scaling_findings import (
     KINDS,
+    Bar,
     efficiency_findings,
     fastest,
     findings,
@@ -57,6 +57,7 @@ def section(data: ReportData) -> Section | None:
 
 LEAST_ABOVE = 1.005  # what is shown as 101 %
 MOST_BARS = 24  # of the breakdown; its table has all
+FILLS = (LEVEL, COLORS[5], COLORS[1], COLORS[4])  # of what is left, and of each part
 
 
 def losses_figures(data: ReportData) -> tuple[Figure, ...]:
@@ -79,12 +80,21 @@ def losses_figures(data: ReportData) -> tuple[Figure, ...]:
     texts = ([NOT_PLANNED if part is None else f"{part:z.1f}" for part in bar.parts] for bar in bars)
     lines = tuple((data.names[bar.cell], *text) for bar, text in zip(bars, texts, strict=True))
     table = Table("Throughput breakdown", columns, lines, cells=tuple(bar.cell for bar in bars))
-    return (Figure("losses", title, Bars(shown, heads), table, "cells", EFFICIENCY.block_key),)
+    marks = [
+        {"cell": bar.cell, "group": bar.group, "y": bar.label, "part": head, "x": part}
+        for bar in shown
+        for head, part in zip(heads, bar.parts, strict=True)
+    ]
+    frame, styles = pd.DataFrame(marks).astype({"x": float}), dict(zip(heads, map(Style, FILLS), strict=True))
+    share = PlotAxis("share of the ideal throughput (%)", value=lambda percent: percent_number(percent / 100))
+    chart = Chart("stacked", frame, share, PlotAxis("shape"), series="part", styles=styles)
+    return (Figure("losses", title, chart, table, "cells", EFFICIENCY.block_key),)
 
 
 def above_texts(scaling: pd.DataFrame, losses: Sequence[Figure]) -> list[str]:
     """Return what efficiencies and bars above 100 % mean, of those that occur once rounded. losses: the breakdown."""
-    sums = [sum(part for part in bar.parts if part and part > 0) for figure in losses for bar in figure.chart.bars]
+    frames = [figure.chart.frame[figure.chart.frame["x"] > 0] for figure in losses]
+    sums = [of for frame in frames for of in frame.groupby("cell")["x"].sum()]
     found = {
         "Above 100 %: faster than the baseline.": bool((scaling["efficiency_ratio"] >= LEAST_ABOVE).any()),
         "A negative loss is a gain without a segment; its bar exceeds 100 %.": max(sums, default=0) > 100 * LEAST_ABOVE,

@@ -7,7 +7,6 @@ Definitions: docs/metrics.md.
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from itertools import groupby
 
 import numpy as np
 import pandas as pd
@@ -19,12 +18,9 @@ from regatta.core.text import UNKNOWN, is_unknown, shape
 from regatta.kit.columns import FLAG, TEXT, WHOLE, Column, Columns, in_file
 from regatta.kit.kinds import FAIR, RESULT, Kind, Value, joined
 from regatta.report.cell_launches import HOST
-from regatta.report.charts import LegendEntry
+from regatta.report.chart import COLORS, Chart, PlotAxis, Style
 from regatta.report.findings import Finding, of_rows
-from regatta.report.lines import PlotAxis
 from regatta.report.panels import Figure, Section, Table
-from regatta.report.strips import Strip
-from regatta.report.svg import COLORS
 from regatta.store.csv_files import CELL, QUANTITY, WAITS, make_table
 from regatta.store.launch_files import read_one_line
 from regatta.topics.base import ReportData, TableSpec, Topic, grouped, once_per_report, plain_rows
@@ -190,7 +186,7 @@ STRIP = (
     "One cell in one launch: median and 5th to 95th percentile over iterations. Shaded bands separate hosts. Diamonds:"
     " straggler."
 )
-OTHER, SLOW = LegendEntry("other", COLORS[0], marker="o"), LegendEntry("straggler", COLORS[1], marker="D")
+STYLES = {"": Style(COLORS[0], "o"), "straggler": Style(COLORS[1], "D")}
 # The timed quantity, and how a straggler shows in it.
 SHOWS = {
     IN_COLLECTIVE: ("time in the collective", "a straggler waits least"),
@@ -261,14 +257,14 @@ def _strip(ranks: pd.DataFrame, is_late: Sequence[bool], record: str) -> Figure:
     title = f"{what.capitalize()}, {place_text(next(ranks.itertuples()))}"
     caption = f"{what.capitalize()} by rank, {record}; {reading}"
     table = Table.of_columns(caption, (*shown, LAST), rows, ranks["device"].iloc[0])
-    strip = Strip(
-        "rank",
-        PlotAxis(time.heading("")),
-        (time.factor * ranks[["p50_s", "p5_s", "p95_s"]].to_numpy(float)).tolist(),
-        [SLOW if is_slow else OTHER for is_slow in is_late],
-        groups=[(host, len(list(run))) for host, run in groupby(ranks["host"].fillna(UNKNOWN))],
-        record=record,
+    hosts, (value, low, high) = (
+        ranks["host"].fillna(UNKNOWN).tolist(),
+        time.factor * ranks[["p50_s", "p5_s", "p95_s"]].T.to_numpy(float),
     )
+    series = ["straggler" if is_slow else "" for is_slow in is_late]
+    marks = {"cell": "", "series": series, "x": range(len(ranks)), "y": value, "low": low, "high": high, "group": hosts}
+    names = PlotAxis.of_categories("rank", [f"{rank} \N{MIDDLE DOT} {host}" for rank, host in enumerate(hosts)])
+    strip = Chart("rows", pd.DataFrame(marks), names, PlotAxis(time.heading("")), styles=STYLES, record=record)
     return Figure("rank-times", title, strip, table, "waits")
 
 

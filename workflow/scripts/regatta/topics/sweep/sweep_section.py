@@ -8,15 +8,12 @@ import pandas as pd
 from regatta.core.names import cell_names
 from regatta.core.text import is_unknown, natural, plural
 from regatta.kit.kinds import MOST_NAMES, NOTE, RESULT, SUMMARY, Kind, Value
-from regatta.report.charts import LegendEntry
+from regatta.report.chart import BAD, COLORS, GREY, GUIDE, Chart, PlotAxis, Style
 from regatta.report.findings import PROBLEMS, Finding, Source, of_rows
-from regatta.report.lines import PlotAxis
 from regatta.report.matrix import Group, Matrix, MatrixRow, Square
 from regatta.report.page import count_failed
 from regatta.report.panels import LAUNCHES, Figure, Section, Table
 from regatta.report.rows import table_rows
-from regatta.report.strips import Strip
-from regatta.report.svg import BAD, COLORS, GREY
 from regatta.topics.base import ReportData, TableSpec, Topic, once_per_report, plain_rows
 from regatta.topics.comparison.comparison_tables import by_effect
 from regatta.topics.comparison.heatmap import ratio_square
@@ -28,7 +25,6 @@ from regatta.topics.sweep.sweep_tables import (
     SWEEP,
     TIME_RATIO,
     VERDICT,
-    WORDS,
     sweep_nodes_table,
     sweep_pairs_table,
     workload_of,
@@ -39,7 +35,6 @@ MOST_ROWS_OPEN = 12  # nodes; further groups are folded
 MOST_NODES_MATRIX = 32  # of a matrix of pairs
 MOST_COLUMNS_BESIDE = 3  # of a matrix beside a figure
 MOST_FAILING = 0.25  # share of the nodes or pairs; more failing ones are not called failed without a test
-MOST_NAMED = 8  # failed nodes or pairs in a figure
 # Groups of the matrix in its order: a node is in the first group that applies to any of its cells.
 GROUPS = {
     "failed": "Failed",
@@ -50,14 +45,15 @@ GROUPS = {
     "equivalent": "Within the margin",
 }
 EN_DASH = "\N{EN DASH}"
-STYLES = {  # verdict -> legend, color and marker
-    "slower": LegendEntry("slower", COLORS[1], marker="D"),
-    "faster": LegendEntry("faster", COLORS[2], marker="v"),
-    "inconclusive": LegendEntry("inconclusive", GREY, marker="o"),
-    "equivalent": LegendEntry(WORDS["equivalent"], COLORS[0], marker="o"),
-    "failed": LegendEntry("failed", BAD, marker="P"),
-    "missing": LegendEntry("no result", GREY, marker="s"),
+STYLES = {  # verdict -> color and marker
+    "slower": Style(COLORS[1], "D"),
+    "faster": Style(COLORS[2], "v"),
+    "inconclusive": Style(GREY),
+    "within the margin": Style(COLORS[0]),
+    "failed": Style(BAD, "P"),
+    "no result": Style(GREY, "s"),
 }
+SHOWN = {"equivalent": "within the margin", "missing": "no result"}  # words of a figure
 # Values of a finding -> column
 EFFECT = {name: name for name in ("hosts", "verdict", "workload", "interval", "num_launches")}
 EFFECT |= {"ratio": "time_ratio", "low": "time_low_ratio", "high": "time_high_ratio"}
@@ -287,28 +283,26 @@ def _figure(figure_id: str, noun: str, rows: pd.DataFrame, data: ReportData) -> 
     """
     statuses, failed = statuses_by_cell(data.measurements), failed_hosts(data)
     rows = rows.sort_values("place", kind="stable")  # without a place: last
-    styles = [_style_of(row, statuses, failed) for row in table_rows(rows)]
+    words = [_style_of(row, statuses, failed) for row in table_rows(rows)]
+    words = [SHOWN.get(word, word) for word in words]
     num_ranked = int(rows["time_ratio"].notna().sum())
     workload, device, last = rows["workload"].iloc[0], rows["device"].iloc[0], rows.iloc[num_ranked - 1]
-    names = {num_ranked - 1: last["hosts"]} if last["verdict"] == "slower" else {}
-    absent = range(num_ranked, len(rows))
-    names |= {index: rows["hosts"].iloc[index] for index in absent if len(absent) <= MOST_NAMED}
     columns, title = (*SWEEP.of_table("ranking"), LAUNCHES), f"{noun.capitalize()}s: {workload}"
-    judged = rows.assign(verdict=[STYLES[style].label for style in styles])[::-1]
+    judged = rows.assign(verdict=words)[::-1]
     slowest_first = Table.of_columns(f"{workload}: {noun}s, slowest first", columns, judged, device, noun=noun)
     above, below = _limits(float(last["margin_ratio"]))
-    limits = (f"{above:.2g} % margin", above), (f"\N{MINUS SIGN}{-below:.2g} % margin", below), ("", 0)
-    strip = Strip(
-        f"{noun}s, fastest first",
-        PlotAxis(TIME_RATIO.heading(device)),
-        [TIME_RATIO.of(row) for row in table_rows(rows)],
-        [STYLES[style] for style in styles],
-        rows["cell"].fillna("").tolist(),
-        first=1,
-        limits=limits,
-        names=names,
-        listed=tuple(STYLES.values()),
-    )
+    limits = {f"{above:.2g} % margin": above, f"\N{MINUS SIGN}{-below:.2g} % margin": below}
+    marks = [
+        {"cell": cell, "series": word, "x": place, **dict(zip(("y", "low", "high"), TIME_RATIO.of(row), strict=True))}
+        for place, (row, word, cell) in enumerate(
+            zip(table_rows(rows), words, rows["cell"].fillna(""), strict=True), start=1
+        )
+    ]
+    marks += [{"cell": "", "series": name, "x": None, "y": place} for name, place in limits.items()]
+    frame = pd.DataFrame(marks).astype(dict.fromkeys(("x", "y", "low", "high"), float))
+    names = PlotAxis(f"{noun}s, fastest first", ticks=tuple(enumerate(rows["hosts"], start=1)), is_categorical=True)
+    styles = STYLES | dict.fromkeys(limits, GUIDE)
+    strip = Chart("rows", frame, names, PlotAxis(TIME_RATIO.heading(device), value="{:+.1f}".format), styles=styles)
     return Figure(figure_id, title, strip, slowest_first, f"sweep_{noun}s")
 
 

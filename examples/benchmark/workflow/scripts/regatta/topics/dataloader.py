@@ -3,7 +3,7 @@
 import pandas as pd
 
 from regatta.kit.columns import WHOLE, Column
-from regatta.report.lines import PlotAxis
+from regatta.report.chart import PlotAxis
 from regatta.report.panels import CELL_NAME, LAUNCHES, Figure, Section, by_cell, figure_of_cells, on_one_shape, panels
 from regatta.tables.metrics import LOADING
 from regatta.tables.primary_times import values_by_cell
