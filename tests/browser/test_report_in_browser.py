@@ -16,7 +16,8 @@ SCREENS = [(1280, "light"), (360, "light"), (1280, "dark"), (360, "dark")]
 OVERFLOWING = """
 [...document.querySelectorAll('body *')].filter(e => {
   const box = e.getBoundingClientRect();
-  return box.width && box.right > innerWidth + 1 && !e.closest('.scroll, pre, .skip') && !e.matches('.skip');
+  const isSeen = e.checkVisibility() && !e.closest('.scroll, pre, .skip');
+  return isSeen && box.width && box.right > innerWidth + 1;
 }).map(e => e.tagName + ' ' + e.className).slice(0, 5)
 """
 BROKEN_IMAGES = "[...document.images].filter(i => !i.complete || !i.naturalWidth).map(i => i.alt)"
@@ -125,7 +126,7 @@ def test_segments_of_a_bar_are_separated_by_a_line_of_the_ground(browser, report
     """Two neighbors may be equally bright; each stands out from the background (tests/unit/test_figures.py)."""
     browser.open(report, 1280, scheme=scheme)
     lines = browser.evaluate(
-        "[...document.querySelectorAll('#losses svg [data-cell] path')].map(path => getComputedStyle(path))"
+        "[...document.querySelectorAll('#losses svg path[data-cell]')].map(path => getComputedStyle(path))"
         ".map(style => [parseFloat(style.strokeWidth), style.stroke, getComputedStyle(document.body).backgroundColor])"
     )
     assert lines
