@@ -134,12 +134,18 @@ def _dots(axes: "Axes", x: Sequence[float], y: Sequence[float], gid: str | None,
     _mark(axes, *dots, gid, linewidth=size, solid_capstyle="round", **style)
 
 
-def gid_of(row: "pd.Series", name: str) -> str | None:
+def gid_of(row: Mapping, name: str) -> str | None:
     return f"{CELL}{row[name]}" if row[name] else None
 
 
 def _launches(frame: "pd.DataFrame") -> list[str]:
     return [name for name in frame if name.startswith("launch ")]
+
+
+def _values(row: dict) -> list[float]:
+    """Return the different values of the launches of a mark."""
+    values = (value for name, value in row.items() if name.startswith("launch ") and not math.isnan(value))
+    return list(dict.fromkeys(values))
 
 
 def draw_lines(canvas: "Canvas", chart: Chart, medium: Medium) -> None:
@@ -207,14 +213,14 @@ def _line(axes: "Axes", chart: Chart, rows: "pd.DataFrame", style: Style, emphas
         axes.fill_between(on_line["x"], on_line[low], on_line[high], gid=line_gid, **look)
     dot = DOT * (0.5 if chart.frame["x"].nunique() > MANY_PLACES else 1)
     dot = dot / 2 if style.is_context else emphasis * dot * wider**0.5
-    for index, row in rows.iterrows():
-        cell, launches = gid_of(row, chart.cell), row[_launches(rows)].dropna().unique()
+    for row, is_first in zip(rows.to_dict("records"), ~rows["x"].duplicated(), strict=True):
+        cell, launches = gid_of(row, chart.cell), _values(row)
         if len(launches) > 1 and not style.is_context:
             look = {"color": style.color, "alpha": FAINT * style.opacity}
             _dots(axes, [row["x"]] * len(launches), launches, cell, 0.75 * dot, **look)
         if "minimum" in rows and not style.is_context:
-            _mark(axes, [row["x"]] * 2, row[["minimum", "maximum"]], cell, linewidth=1, **common)
-        fill = style.color if index in on_line.index else GROUND
+            _mark(axes, [row["x"]] * 2, [row["minimum"], row["maximum"]], cell, linewidth=1, **common)
+        fill = style.color if is_first else GROUND
         shape = {"marker": style.marker, "markersize": dot, "markeredgewidth": 0.2 * dot, "markerfacecolor": fill}
         _mark(axes, [row["x"]], [row["y"]], cell, linestyle="none", zorder=3, **shape, **common)
 
@@ -277,7 +283,7 @@ def draw_rows(canvas: "Canvas", chart: Chart, medium: Medium) -> None:
     if is_across and "group" in rows:
         _groups(axes, rows)
     lay_out(canvas, medium, chart.y.heading, chart.heading, common if not is_across else "", ZOOMED * is_zoomed)
-    for place, (_, row) in zip(places, rows.iterrows(), strict=True):
+    for place, row in zip(places, rows.to_dict("records"), strict=True):
         _row(axes, chart, row, place, is_across)
 
 
@@ -313,10 +319,10 @@ def _beside(axes: "Axes", row: int, text: str, side: str, medium: Medium) -> Non
         axes.annotate(line, (side == "left", row), offset, ha=side, annotation_clip=False, **where)
 
 
-def _row(axes: "Axes", chart: Chart, row: "pd.Series", place: float, is_across: bool) -> None:
+def _row(axes: "Axes", chart: Chart, row: dict, place: float, is_across: bool) -> None:
     """Draw interval or range, launches and value. A mark without a value stands at the low end."""
     style, cell, end = chart.styles[row[chart.series]], gid_of(row, chart.cell), "y" if is_across else "x"
-    color, launches = {"color": style.color}, row[_launches(chart.frame)].dropna().unique()
+    color, launches = {"color": style.color}, _values(row)
 
     def at(values: Sequence[float]) -> tuple:
         places = [place] * len(values)
@@ -326,7 +332,7 @@ def _row(axes: "Axes", chart: Chart, row: "pd.Series", place: float, is_across: 
         low = getattr(axes, f"get_{end}lim")()[0]
         _mark(axes, *at([low]), cell, marker=style.marker, markersize=5, linestyle="none", clip_on=False, **color)
         return
-    ends = row[["minimum", "maximum"] if "minimum" in row else list(chart.ends)].tolist()
+    ends = [row[name] for name in (("minimum", "maximum") if "minimum" in row else chart.ends)]
     if not math.isnan(ends[0]):
         gid = f"{LINE}{row[chart.cell]}" if cell else None
         _mark(
