@@ -72,7 +72,9 @@ PARTS = re.compile(
     r"|-?\d+\.\d+|\s*\n"
 )
 COMMAND = re.compile(r"([MLCQz])([^MLCQz]*)")  # of a path
-NOT_OF_PAGE = re.compile("(?:font-size|font-family|stroke-dashoffset): [^;]*;? ?")  # it has these in its style sheet
+NOT_OF_PAGE = re.compile(  # what its style sheet has for all texts
+    f"(?:font-size|font-family|stroke-dashoffset): [^;]*;? ?|text-anchor: start;? ?|fill: {PLACEHOLDERS[INK]}"
+)
 TAGS = re.compile(r'<g(?: id="(data-\w+):([^"]*)")?[^>]*>|</g>|<(?:path|use|text)(?! id=)')
 
 
