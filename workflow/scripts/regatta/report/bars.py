@@ -39,15 +39,15 @@ def draw_stacked(canvas: "Canvas", chart: Chart, medium: Medium) -> None:
     axes.set(ylim=(len(rows) - 0.5, -0.5), yticks=[], xlabel=chart.x.label)
     axes.spines["left"].set_visible(False)
     axes.grid(visible=True, axis="x")
+    shares = [bar is not None and dict(zip(bar[chart.series], bar["x"], strict=True)) for _, bar in rows]
     for column, (head, style) in enumerate(chart.styles.items()):
         place = 3.7 * text_pt * (column + 0.9)
         look = {"xycoords": "axes fraction", "va": "bottom", "ha": "right"} | forms.OFFSET
         axes.annotate("\N{BLACK SQUARE}", (1, 1), (place, 3.1 * text_pt), color=style.color, **look)
         axes.annotate(head.replace("-", "-\n"), (1, 1), (place, 4), **look)
-        for number, (_, bar) in enumerate(rows):
-            if bar is not None:
-                value = bar.loc[bar[chart.series] == head, "x"].iloc[0]
-                text = "\N{EN DASH}" if math.isnan(value) else with_minus_signs(chart.x.value(value))
+        for number, of in enumerate(shares):
+            if of:
+                text = "\N{EN DASH}" if math.isnan(of[head]) else with_minus_signs(chart.x.value(of[head]))
                 forms.beside(axes, number, text, 1, medium, place, ha="right")
     for number, (name, bar) in enumerate(rows):
         if bar is None:
