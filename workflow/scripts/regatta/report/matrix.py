@@ -54,7 +54,8 @@ class Matrix:
 
     label: for screen readers, unique on a page. notes: first lines of its key. states: what its states mean, beside
     STATES. scale: levels with the lightest and the darkest color, if not those of its squares. kind: CSS class.
-    most_open, most_dense: numbers of rows. fold: folds all of it under this text. summary: of a folded group.
+    most_open, most_dense: numbers of rows, of more all groups are folded; most_dense 0: of more than `most_open` the
+    others. fold: folds all of it under this text. summary: of a folded group.
     """
 
     caption: str
@@ -78,18 +79,22 @@ class Matrix:
             found.setdefault(square.group, {}).setdefault(square.row, {})[square.column] = square
         return found
 
+    @property
+    def num_rows(self) -> int:
+        return sum(map(len, self.groups.values()))
+
     @cached_property
     def is_dense(self) -> bool:
         """Whether its rows are low, each with the name of its group."""
-        return self.most_open < sum(map(len, self.groups.values())) <= self.most_dense
+        return self.most_open < self.num_rows <= self.most_dense
 
     @cached_property
     def open_and_folded(self) -> tuple[dict, dict]:
         """The groups of the table that is shown, and those that open one by one."""
-        parts, num = ({}, {}), 0
+        parts, num, has_more = ({}, {}), 0, self.num_rows > max(self.most_open, self.most_dense)
         for group, rows in self.groups.items():
             num += len(rows)
-            parts[not self.is_dense and num > self.most_open][group] = rows
+            parts[has_more and num > (0 if self.most_dense else self.most_open)][group] = rows
         return parts
 
     def summary_of(self, rows: dict[str, dict[str, Square]]) -> str:

@@ -324,7 +324,7 @@ def _nodes_matrix(data: ReportData, rows: pd.DataFrame) -> Matrix:
     first = next(len(hosts) for hosts in groups.values() if hosts)
     caption = "Change in time against the median node (%)"
     fields = {"notes": (RATIO_NOTE,), "states": RATIO_STATES, "scale": (0, 1), "most_open": max(MOST_ROWS_OPEN, first)}
-    return Matrix(caption, columns, tuple(squares), "Nodes", most_dense=0, **fields)
+    return Matrix(caption, columns, tuple(squares), "Nodes by workload", most_dense=0, **fields)
 
 
 def _square(data: ReportData, place: Place, row: Row) -> Square:
