@@ -197,7 +197,7 @@ def test_a_heatmap_has_no_row_of_a_measured_baseline(tmp_path):
 
 
 def test_very_many_rows_are_folded_by_subject_with_their_range(tmp_path):
-    batches = [2**i for i in range(MOST_ROWS_DENSE // 2 + 1)]
+    batches = range(1, MOST_ROWS_DENSE // 2 + 2)
     cells = [train_cell("resnet18", 1, n, s, batch_size=b) for b in batches for n, s in ((1, "none"), (2, "ddp"))]
     data, matrix, _ = matrix_of(tmp_path / "r", make_campaign(cells, repeats=1))
     known = data.cells_of("train_step")
