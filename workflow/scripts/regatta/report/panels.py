@@ -222,12 +222,16 @@ def panels(
 ) -> Iterator[tuple[str, pd.DataFrame]]:
     """Yield (title, rows) for each panel, with a column `label` of its lines. rows: of `name_rows`, in order.
 
+    Panels are in the order of their models or operations in the campaign file.
+
     line: the fields of a label, the first always named. Where labels do not fit, rows are divided by one field of
     `splits` after the other, which moves from labels to the title; then into parts of `most` labels. context: a field
     of which the figure shows one value in the legend, so that labels which differ in it alone count once.
     """
     titles = pd.Series([title(name) for name in rows["cell_name"]], index=rows.index, dtype=object)
-    for text, part in sorted(rows.groupby(titles, sort=False), key=lambda item: natural(item[0])):
+    places = rows["subject_place"] if "subject_place" in rows else rows["cell_name"].map(lambda _: 0)
+    found = ((places[part.index].min(), natural(text), text, part) for text, part in rows.groupby(titles, sort=False))
+    for *_, text, part in sorted(found, key=lambda of: of[:2]):
         yield from _panels(text, part, line, splits, most, context)
 
 
