@@ -184,7 +184,7 @@ def section(data: ReportData) -> Section:
     """Return the chart of launches by host, and their table."""
     timeline, hours = data.tables["timeline"], allocated_hours(data.tables["allocations"])
     if timeline.empty:
-        return Section("timeline", "Timeline", empty="The store has no times of launches.")
+        return Section("timeline", "Timeline")
     repeats = data.measurements.dropna(subset="launch").drop_duplicates("launch").set_index("launch")["repeat"]
     launches = plain_rows(timeline.assign(repeat=timeline["launch"].map(repeats)), (*TIMELINE, "repeat"))
     rows = gantt.bars_of(launches, plain_rows(data.tables["allocations"], tuple(ALLOCATIONS)))
@@ -201,7 +201,7 @@ def section(data: ReportData) -> Section:
     # With allocations, the finding on them has the shares.
     shares = gantt.shares_of([bar for bars in rows.values() for bar in bars]) if not hours["total"] else {}
     content = {"figure": figure, "note": " ".join(notes), "spent": gantt.shares_text(shares)}
-    return Section("timeline", "Timeline", "", "", (), tables, "timeline.html.j2", content, (state, "quiet"))
+    return Section("timeline", "Timeline", "", (), tables, "timeline.html.j2", content, (state, "quiet"))
 
 
 def allocated_hours(allocations: pd.DataFrame) -> dict[str, float]:
