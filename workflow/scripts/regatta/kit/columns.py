@@ -27,6 +27,7 @@ UNITS = {
     "loss": "",
     "bytes": "B",
     "mb": "MiB",
+    "per_s": "1/s",
     "s": "s",
 }
 MICROSECONDS = "\N{MICRO SIGN}s"
