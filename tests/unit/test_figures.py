@@ -20,13 +20,11 @@ from regatta.core.names import PLACE
 from regatta.core.text import duration, natural, percent, prefixed, shape, size, thousands, three, with_minus_signs
 from regatta.report.chart import COLORS, size_ticks
 from regatta.report.panels import MOST_FIGURES, Figure, Table, drawn_and_listed, name_rows, panels
-from regatta.report.rows import table_rows
 from regatta.store.csv_files import MEASUREMENTS, make_table
 from regatta.tables.metrics import COST_OF_SAMPLES, COST_OF_TOKENS
 from regatta.topics import communication
 from regatta.topics.catalog import TOPICS
 from regatta.topics.scaling import scaling_section
-from regatta.topics.scaling.scaling_findings import fastest
 
 
 def series_of(figure: Figure) -> list[str]:
@@ -287,17 +285,6 @@ def test_what_varies_is_in_the_names_of_the_cells():
     throughput, _, efficiency, _ = figures_of(scaling_of(cells))
     assert all(row[0].endswith("batch 8") for row in throughput.table.rows)  # 8 before 16
     assert efficiency.title.endswith("batch 8")
-
-
-def test_the_best_is_a_cell_with_all_launches_before_a_faster_one_that_lacks_some():
-    cells = [(train_cell("resnet18", 1, 1, "none"), [0.1] * 3)]
-    cells += [
-        (train_cell("resnet18", 1, 2, "ddp", 1), [0.12] * 3),
-        (train_cell("resnet18", 1, 2, "ddp", 25), [0.1] * 2),
-    ]
-    assert fastest(table_rows(scaling_of(cells).cells_of("train_step"))).bucket_cap_mb == 1
-    cells += [(train_cell("resnet18", 1, 2, "ddp", 5), [0.11] * 3)]
-    assert fastest(table_rows(scaling_of(cells).cells_of("train_step"))).bucket_cap_mb == 5
 
 
 def test_a_range_and_an_interval_differ_in_bracket_and_heading():

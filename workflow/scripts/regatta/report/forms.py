@@ -13,6 +13,7 @@ import numpy as np
 from regatta.core.names import SEPARATOR
 from regatta.core.text import with_minus_signs
 from regatta.report.chart import (
+    BAD,
     CELL,
     GREY,
     GRID,
@@ -158,7 +159,7 @@ def draw_lines(canvas: "Canvas", chart: Chart, medium: Medium) -> None:
     texts = dict(zip([name for name in named if not styles[name].is_guide], rest, strict=True)) if is_labelled else {}
     labels = {name: in_two_lines(texts.get(name, name), MOST_LABEL) for name in named}
     if context:  # its label stands at the lowest of those that are longest
-        ends = {name: chart.of(name).iloc[-1] for name in context}
+        ends = {name: chart.of(name).dropna(subset="y").iloc[-1] for name in context}
         last = max(context, key=lambda name: (ends[name]["x"], -ends[name]["y"]))
         labels[last] = in_two_lines(chart.context, MOST_LABEL)
     num_lines = sum(1 + label.count("\n") for label in labels.values()) if is_labelled else 0
@@ -175,7 +176,7 @@ def draw_lines(canvas: "Canvas", chart: Chart, medium: Medium) -> None:
             style = styles[name]
             sign = f"{SIGNS[style.marker]} " if style.marker and not style.is_context else ""
             where = {"xycoords": axes.get_yaxis_transform(), "textcoords": "offset points", "va": "center"}
-            place = (1, chart.of(name)["y"].iloc[-1])
+            place = (1, chart.of(name)["y"].dropna().iloc[-1])
             drawn.append(axes.annotate(sign + label, place, (5, 0), color=style.color, gid=gids[name], **where))
     else:
         order = sorted(labels, key=lambda name: not styles[name].is_guide)
@@ -191,6 +192,19 @@ def draw_lines(canvas: "Canvas", chart: Chart, medium: Medium) -> None:
     emphases = dict(zip(colors, EMPHASES, strict=False)) if len(colors) > 1 else {}
     for name, style in styles.items():
         _line(axes, chart, chart.of(name), style, emphases.get(style.color, EMPHASES[-1] if len(colors) > 1 else 1))
+    _crosses(axes, chart)
+
+
+def _crosses(axes: "Axes", chart: Chart) -> None:
+    """Mark at the bottom where series have a gap, one above the other: their cells failed."""
+    failed = chart.frame[
+        chart.frame["y"].isna() & ~chart.frame[chart.series].map(lambda of: chart.styles[of].is_context)
+    ]
+    for (x, cell), number in zip(failed[["x", chart.cell]].to_numpy(), failed.groupby("x").cumcount(), strict=True):
+        look = {"marker": "x", "markersize": 6, "markeredgewidth": 2, "color": BAD, "linestyle": "none"}
+        _mark(
+            axes, [x], [0.03 + 0.06 * number], f"{CELL}{cell}", transform=axes.get_xaxis_transform(), zorder=4, **look
+        )
 
 
 def _line(axes: "Axes", chart: Chart, rows: "pd.DataFrame", style: Style, emphasis: float) -> None:
@@ -208,12 +222,14 @@ def _line(axes: "Axes", chart: Chart, rows: "pd.DataFrame", style: Style, emphas
     if style.is_guide:
         return
     low, high = chart.ends
-    if not style.is_context and rows[[low, high]].notna().all(axis=None):
+    if not style.is_context and rows.loc[rows["y"].notna(), [low, high]].notna().all(axis=None):
         look = {"color": style.color, "alpha": BAND, "linewidth": 0}
         axes.fill_between(on_line["x"], on_line[low], on_line[high], gid=line_gid, **look)
     dot = DOT * (0.5 if chart.frame["x"].nunique() > MANY_PLACES else 1)
     dot = dot / 2 if style.is_context else emphasis * dot * wider**0.5
     for row, is_first in zip(rows.to_dict("records"), ~rows["x"].duplicated(), strict=True):
+        if math.isnan(row["y"]):
+            continue
         cell, launches = gid_of(row, chart.cell), _values(row)
         if len(launches) > 1 and not style.is_context:
             look = {"color": style.color, "alpha": FAINT * style.opacity}

@@ -115,6 +115,7 @@ def figures_of(data: Data, plot: Plot, rows: pd.DataFrame, least: int = 1) -> li
     if rows.empty or rows[plot.column.name].isna().all():
         return []
     rows = rows if "launches" in rows else with_launches(data, rows, plot.column)
+    rows = rows.assign(has_failed=rows["cell"].isin(failed_cells(data)))
     shown = panels(
         rows, lambda name: [of for of in plot.line(name) if of != "shape" or plot.over], plot.title, plot.most
     )
@@ -132,6 +133,13 @@ def figures_of(data: Data, plot: Plot, rows: pd.DataFrame, least: int = 1) -> li
         table = Table.of_columns(title, (CELL_NAME if below_title else FULL_NAME, *columns), ends, data.device)
         figures.append(Figure(f"{plot.id}-{number}", title, chart, table, plot.source, column.block_key))
     return figures
+
+
+def failed_cells(data: Data) -> set[str]:
+    """Return the cells that failed in all launches that have a record."""
+    table = data.measurements[["cell", "status"]]
+    known = table[~table["status"].isin(("skipped", "not_measured"))]
+    return {*known["cell"]} - {*known.loc[known["status"] == "ok", "cell"]}
 
 
 def _list(values: "pd.Series | float") -> list[float]:
@@ -197,9 +205,10 @@ def _placed(
     """
     if over and rows[over.name].notna().any():
         return rows.assign(place=rows[over.name]), across
-    rows = rows[rows[column.name].notna()]
+    every, is_known = rows, rows[column.name].notna()
+    rows = rows[is_known]
     if rows["world_size"].nunique() > 1:
-        return rows.assign(place=rows["world_size"]), ranks_axis(rows)
+        return every.assign(place=every["world_size"]), ranks_axis(every[every["has_failed"] | is_known])
     names = list(rows["cell_name"])
     varied = [of for of in names[0].parts if len({name.parts.get(of) for name in names}) > 1]
     hue = next((axis for axis in HUE_AXES if axis in varied), "stack")
@@ -216,23 +225,26 @@ def _chart(
     """Return the chart of a panel, with a series for each `label`; `is_context`: it is context.
 
     Without several places in an order, values are rows. Of several shapes at one place, that with the fewest nodes is
-    first.
+    first. A cell that failed is a mark without a value: a gap in its line.
     """
     marks, order = [], list(dict.fromkeys(in_order(rows)["label"]))
     for row in table_rows(rows.sort_values(["place", "nodes"], kind="stable")):
-        if launches := list(map(column.shown, row.launches)):
+        if (launches := list(map(column.shown, row.launches))) or row.has_failed:
             value, low, high = column.of(row)
             of_row = {"cell": row.cell, "series": row.label, "x": float(row.place), "y": value}
             of_row |= {"low": low, "high": high, "shape": shape(row.nodes, row.gpus_per_node)}
-            marks.append(of_row | {"minimum": min(launches), "maximum": max(launches), "launches": launches})
+            of_row |= {"minimum": min(launches, default=None), "maximum": max(launches, default=None)}
+            marks.append(of_row | {"launches": launches})
+    found = {mark["series"] for mark in marks if mark["launches"]}
+    places = {mark["x"] for mark in marks if mark["launches"]}
+    is_rows = axes[0].is_categorical or len(places) == 1
+    marks = [mark for mark in marks if mark["launches"] or (mark["series"] in found and not is_rows)]
     marks.sort(key=lambda mark: order.index(mark["series"]))
     has_launches = sum(len(mark["launches"]) for mark in marks) <= MAX_LAUNCHES
     for mark in marks:
         launches = {f"launch {number}": value for number, value in enumerate(mark.pop("launches"), start=1)}
         ends = {name: mark.pop(name) for name in ("minimum", "maximum")}
         mark |= launches if has_launches else ends
-    found, places = {mark["series"] for mark in marks}, {mark["x"] for mark in marks}
-    is_rows = axes[0].is_categorical or len(places) == 1
     lines = list(_guide_lines(rows, column, guides, is_rows))
     marks += lines
     hues = dict(zip(rows["label"][::-1], rows["hue"][::-1], strict=True))  # that of the first row of each label
@@ -305,5 +317,6 @@ def how_to_read(rows: pd.DataFrame, column: Column, figures: Sequence[Figure]) -
     num = f"{nums.min()}" if nums.min() == nums.max() else f"{nums.min()}\N{EN DASH}{nums.max()}"
     text = f"Points: individual launches ({num} per cell). Line: mean over launches."
     text += " Band: its interval." if any(figure.chart.has_bands for figure in figures) else ""
+    text += " \N{BALLOT X}: failed." if any(figure.chart.frame["y"].isna().any() for figure in figures) else ""
     num_missing = int((~is_drawn).sum())
     return text + (f" Not drawn: {num_missing} of {plural(len(rows), 'cell')}, without a value." if num_missing else "")

@@ -9,7 +9,7 @@ from regatta.report.findings import percent_number
 from regatta.report.matrix import Group, Matrix, Square, by_workload_and_shape, densely, shaded
 from regatta.report.rows import table_rows
 from regatta.tables.bandwidth import BUSBW, PEAK_SHARE
-from regatta.topics.base import ReportData, best_row, complete_rows
+from regatta.topics.base import ReportData, best_row, lacking_text
 from regatta.topics.status_matrix import square_without_value, statuses_by_cell
 
 OF_PEAK, OF_HIGHEST = "the peak", "the highest of its operation"
@@ -36,10 +36,10 @@ def bandwidth_overview(data: ReportData) -> tuple[Matrix, str]:
         name, known = data.cell_names[ids[0]], [rows[cell] for cell in ids if cell in rows]
         if not known:
             return square_without_value(name.parts["subject"], ids, counts)
-        best = best_row(complete_rows(known), BUSBW)
+        best = best_row(known, BUSBW)
         share = float(best.peak_ratio if has_peaks else best.busbw_gb_per_s / highest[best.operation])
         is_partial = any(counts[status] for status in counts if status not in ("ok", "skipped"))
-        note = f"{data.names[best.cell]}: {Value.of(best, BUSBW)}"
+        note = "; ".join(filter(None, (f"{data.names[best.cell]}: {Value.of(best, BUSBW)}", lacking_text(best))))
         return Square(percent_number(share), share, "partial" if is_partial else "", tuple(ids), note)
 
     caption = f"Nodes × {ranks_word(data.device)} per node"

@@ -214,12 +214,9 @@ def on_most_ranks(rows: Iterable[AnyRow]) -> list[AnyRow]:
     return [row for row in rows if row.world_size == largest]
 
 
-def complete_rows(rows: list[AnyRow]) -> list[AnyRow]:
-    """Return the rows of cells with all their launches; if there is none, all of them.
-
-    The mean of fewer launches is more prone to selection bias.
-    """
-    return [row for row in rows if row.num_launches >= row.num_planned] or rows
+def lacking_text(row: AnyRow) -> str:
+    """Return how many launches a cell has, such as `2 of 3 launches`, if it lacks any; else an empty text."""
+    return f"{row.num_launches} of {row.num_planned} launches" if row.num_launches < row.num_planned else ""
 
 
 def best_row(rows: Iterable[AnyRow], column: Column) -> AnyRow:
@@ -256,7 +253,7 @@ def with_context(rows: pd.DataFrame, field: str, column: Column) -> pd.DataFrame
     of_rows = [(name.without("shape", field).full, name.parts.get(field)) for name in rows["cell_name"]]
     for (kind, _), row in zip(of_rows, table_rows(rows), strict=True):
         kinds[kind] += [] if is_unknown(getattr(row, column.name)) else [row]
-    best = {kind: best_row(complete_rows(on_most_ranks(of)), column) for kind, of in kinds.items() if of}
+    best = {kind: best_row(on_most_ranks(of), column) for kind, of in kinds.items() if of}
     values = {kind: row.cell_name.parts.get(field) for kind, row in best.items()}
     return rows.assign(is_context=[value != values.get(kind, value) for kind, value in of_rows])
 

@@ -160,7 +160,7 @@ def findings(data: ReportData) -> list[Finding]:
 
     for operation, group in rows.dropna(subset=column.name).groupby("operation", sort=True):
         largest = base.on_most_ranks(table_rows(group))
-        compared = base.headline_rows(data, base.complete_rows(largest))
+        compared = base.headline_rows(data, largest)
         best = base.best_row(compared, column)
         values = {
             one.name: Value.of(best, one) for one in (BUSBW, PEAK_SHARE) if not is_unknown(getattr(best, one.name))

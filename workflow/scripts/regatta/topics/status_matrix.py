@@ -22,7 +22,7 @@ from regatta.tables.bandwidth import BUSBW
 from regatta.tables.baselines import EFFICIENCY, is_wide
 from regatta.tables.metrics import CALL, THROUGHPUT
 from regatta.tables.reported import VALUE, in_unit
-from regatta.topics.base import ReportData, Topic, best_row, complete_rows, once_per_report
+from regatta.topics.base import ReportData, Topic, best_row, lacking_text, once_per_report
 from regatta.topics.custom import judged_columns
 from regatta.topics.scripts import STEP_TIME
 
@@ -152,11 +152,7 @@ def _squares(data: ReportData, names: dict[str, CellName]) -> Callable[[str, lis
 
 
 def _value(rows: list, columns: tuple[Column, ...], names: dict[str, str]) -> SquareValue:
-    """Return the best value of the first column that is known. Cells with all their launches precede others.
-
-    Findings on scaling and communication select alike.
-    """
-    rows = complete_rows(rows)
+    """Return the best value of the first column that is known, as findings on scaling and communication do."""
     column = next(one for one in columns if any(not is_unknown(getattr(row, one.name)) for row in rows))
     rows = [row for row in rows if not is_unknown(getattr(row, column.name))]
     if column is EFFICIENCY:
@@ -170,6 +166,7 @@ def _value(rows: list, columns: tuple[Column, ...], names: dict[str, str]) -> Sq
     column = in_unit(best, best.reported) if of_program else column
     of_several = f"{'highest' if is_rate else 'lowest'} mean of {len(rows):,}: " if len(rows) > 1 else ""
     note, shown = f"{column.label} {Value.of(best, column)}, {of_several}{names[best.cell]}", column.of(best)[0]
+    note += f", {lacking}" if (lacking := lacking_text(best)) else ""
     if column is not EFFICIENCY:
         return f"{three(shown)} {column.unit_text}".removesuffix(" samples/s"), None, note, ""
     if best.cell == best.baseline:  # 100 by definition

@@ -25,7 +25,7 @@ from regatta.tables.baselines import (
 from regatta.tables.metrics import THROUGHPUT
 from regatta.tables.primary_times import times_by_cell
 from regatta.topics import base
-from regatta.topics.base import ReportData, best_row, complete_rows, on_most_ranks, once_per_report
+from regatta.topics.base import ReportData, best_row, lacking_text, on_most_ranks, once_per_report
 from regatta.topics.settings import FASTEST, fastest_of_groups
 
 WORKLOAD = [name for name, axis in axes_of("train_step").items() if not axis.is_series]
@@ -37,7 +37,7 @@ KINDS = (
     Kind(
         *("scaling", SUMMARY),
         lead=(
-            "{what} on {on}: {lowest_ratio:number} to {highest_ratio:number}",
+            "{what} on {on}: {range}",
             "{what} on {on}: {lowest_ratio}",
             "{what} on {on}: {best_open}: {unknown}",
             "{what} on {on}: {unknown}",
@@ -100,8 +100,8 @@ def findings(data: ReportData) -> list[Finding]:
 
 
 def candidates(rows: Sequence[Row]) -> list[Row]:
-    """Return the measured cells of the largest world size; if any have all their launches, those alone."""
-    return complete_rows(on_most_ranks([row for row in rows if not is_unknown(row.step_s)]))
+    """Return the measured cells of the largest world size."""
+    return on_most_ranks([row for row in rows if not is_unknown(row.step_s)])
 
 
 def fastest(rows: Sequence[Row]) -> Row:
@@ -242,7 +242,8 @@ def loss_bars(data: ReportData) -> list[Bar]:
             if not (is_wide(row) or value.estimate > SUSPECT_RATIO) and abs(left - value.estimate) < ROUNDING:
                 shares = (left, *(losses.get(part.name) for part in PARTS_OF_LOSS))
                 percents = tuple(None if share is None else 100 * share for share in shares)
-                bar = Bar(name.without("shape", "bucket_cap_mb").full, name.parts["shape"], row.cell, percents)
+                label = " ".join(filter(None, (name.parts["shape"], lacking_text(row) and f"({lacking_text(row)})")))
+                bar = Bar(name.without("shape", "bucket_cap_mb").full, label, row.cell, percents)
                 found.append((-row.world_size, natural(bar.group), bar))
         groups += [found] if found else []
     groups.sort(key=lambda found: found[0][:2])
@@ -278,6 +279,8 @@ def _summary(data: ReportData) -> Finding:
         value = end.values["efficiency"]
         values[f"{name}_ratio"] = replace(value, low=None, high=None) if len(ends) > 1 else value
         words[name] = names[end.cells[0]] if len(ends) > 1 else ""
+    if len(ends) > 1:
+        words["range"] = f"{values['lowest_ratio']:number} to {values['highest_ratio']:number}"
     for name, listed in (("open", still_open), ("suspect", groups.get("suspect", ()))):
         words[name] = [f"{names[one.cells[0]]} {one.values['efficiency']}" for one in listed]
     words["unknown"] = "too noisy" if "uncertain" in groups else "undecided"

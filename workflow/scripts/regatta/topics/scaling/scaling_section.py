@@ -160,7 +160,8 @@ def panel_rows(data: ReportData, rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def headline(data: ReportData, rows: pd.DataFrame) -> Figure | None:
-    """Return the efficiency of the fastest cell of each size, a line for each workload and stack.
+    """Return the efficiency on each size, a line for the configuration of each workload and stack that is the fastest
+    on most ranks.
 
     Of one size, that of the fastest cell of each workload, stack and strategy. Of more than MOST_LINES, those of the
     workloads with the lowest efficiency. None without any. rows: with names.
@@ -168,9 +169,11 @@ def headline(data: ReportData, rows: pd.DataFrame) -> Figure | None:
     known = rows[rows["efficiency_ratio"].notna() & (rows["cell"] != rows["baseline"]).fillna(False)]
     is_one_size = known["world_size"].nunique() < 2
     lines, kinds = [], ["workload", "stack", "backend", *(["strategy"] if is_one_size else [])]
+    configurations = pd.Series([name.without("shape").full for name in rows["cell_name"]], rows.index, dtype=object)
     for _, of_line in known.groupby(kinds, sort=True):
-        best = [fastest(table_rows(of_size)) for _, of_size in of_line.groupby("world_size", sort=True)]
-        lines += [best] if is_one_size or len(best) > 1 else []
+        chosen = fastest(table_rows(of_line)).cell_name.without("shape").full
+        of_sizes = of_line[configurations[of_line.index] == chosen].sort_values("world_size", kind="stable")
+        lines += [table_rows(of_sizes)] if is_one_size or of_sizes["world_size"].nunique() > 1 else []
     if not lines:
         return None
     lines.sort(key=lambda line: (-line[-1].world_size, line[-1].efficiency_ratio))
@@ -180,9 +183,13 @@ def headline(data: ReportData, rows: pd.DataFrame) -> Figure | None:
         drawn += of_workload if len(drawn) + len(of_workload) <= MOST_LINES[is_one_size] else []
     drawn = drawn or lines[: MOST_LINES[is_one_size]]
     num_drawn = len({line[-1].workload for line in drawn})
-    shown = known[known["cell"].isin({row.cell for line in drawn for row in line})]
-    shown = shown.sort_values("workload", kind="stable")
-    title = "Scaling efficiency of the fastest cells"
+    chosen = {
+        (row.cell_name.without("shape").full, row.world_size if is_one_size else 0) for line in drawn for row in line
+    }
+    sizes = rows["world_size"] if is_one_size else rows["world_size"] * 0
+    is_shown = pd.Series([of in chosen for of in zip(configurations, sizes, strict=True)], rows.index, dtype=bool)
+    shown = rows[is_shown].sort_values("workload", kind="stable")
+    title = "Scaling efficiency of the fastest configurations"
     if num_drawn < len(workloads):  # of several lines of a workload, the others may be the highest of all
         has_one = len(lines) == len(workloads)
         of = f"{num_drawn} of {len(workloads)} workloads"
