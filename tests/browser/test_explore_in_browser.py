@@ -154,7 +154,7 @@ def test_the_drawer_opens_from_a_row_by_keyboard(browser, page, block):
     assert browser.evaluate("!!document.querySelector('#drawer-memory td')")
     heads = "[...document.querySelectorAll('#drawer th[scope=col]')].map(e => e.textContent)"
     assert "pipelined (ms)" in browser.evaluate(heads)
-    assert browser.evaluate("document.querySelectorAll('#drawer-launches .strip path').length") == 3
+    assert browser.evaluate("document.querySelectorAll('#drawer-launches .strip').length") == 3
     press(browser, "Tab")
     assert browser.evaluate("document.activeElement.id") == "drawer-close"
     press(browser, "Enter")

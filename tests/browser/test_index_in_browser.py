@@ -1,4 +1,4 @@
-"""The index of a results folder in a browser: sortable tables, sparklines, small screens."""
+"""The index of a results folder in a browser: sortable tables, dots, small screens."""
 
 import pytest
 from test_report_in_browser import LOW_CONTRAST, OVERFLOWING, SCREENS
@@ -61,9 +61,11 @@ def test_the_index_is_accessible_and_no_wider_than_the_screen(browser, page, wid
         assert browser.evaluate(f"{box}.scrollWidth <= {box}.clientWidth")
 
 
-def test_a_sparkline_has_a_point_for_each_campaign_and_a_mark_for_each_change(browser, page):
+def test_a_key_figure_has_a_dot_for_each_campaign_and_a_mark_for_each_change(browser, page):
     browser.open(page, 1440)
-    paths = "[...document.querySelector('.sparkline').children].map(e => [e.className.baseVal, e.getAttribute('d')])"
-    drawn = dict(browser.evaluate(paths))
-    assert (drawn["dots"].count("h0"), drawn[""].count("L"), drawn["change"].count("V24")) == (4, 3, 2)
-    assert browser.evaluate("document.querySelector('.sparkline').getBoundingClientRect().height") > 20
+    of_tag = "document.querySelector('.dots').getElementsByTagName('{}')"
+    assert [browser.evaluate(f"{of_tag.format(tag)}.length") for tag in "is"] == [4, 2]
+    dot = browser.evaluate(f"[...{of_tag.format('i')}].map(e => [e.offsetLeft, e.offsetTop, e.offsetWidth])")
+    assert {width for *_, width in dot} == {7}
+    assert dot == sorted(dot)
+    assert browser.evaluate("document.querySelector('.dots').getBoundingClientRect().height") > 20

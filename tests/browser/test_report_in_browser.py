@@ -135,8 +135,9 @@ def test_segments_of_a_bar_are_separated_by_a_line_of_the_ground(browser, report
 
 def test_what_a_bar_of_the_timeline_tells_a_pointer_is_in_a_table(browser, report):
     browser.open(report, 1280)
+    wait(lambda: browser.evaluate("document.documentElement.classList.contains('has-script')"))
     bars = browser.evaluate(
-        "new Set([...document.querySelectorAll('#timeline svg title')].map(t => t.textContent.split(',')[0])).size"
+        "new Set([...document.querySelectorAll('#timeline svg [data-mark]')].map(e => e.ariaLabel.split(',')[0])).size"
     )
     listed = (
         "[...document.querySelectorAll('#timeline table')].find(t => t.caption?.textContent.startsWith('Launches ('))"
@@ -195,6 +196,15 @@ def test_no_column_of_all_cells_is_cut_on_a_desktop(browser, report):
     wait(lambda: browser.evaluate("document.documentElement.classList.contains('has-script')"))
     assert browser.evaluate(f"{box}.scrollWidth <= {box}.clientWidth")
     assert browser.evaluate(f"{box}.querySelectorAll('thead th').length") > 4
+
+
+@pytest.mark.parametrize("width", [1440, 390])
+def test_texts_have_four_sizes(browser, report, width):
+    browser.open(report, width)
+    browser.evaluate("document.querySelectorAll('details').forEach(d => d.open = true)")
+    sizes = """[...document.querySelectorAll('body *')].filter(e => !e.closest('svg') && e.checkVisibility() &&
+      [...e.childNodes].some(n => n.nodeType === 3 && n.textContent.trim())).map(e => getComputedStyle(e).fontSize)"""
+    assert set(browser.evaluate(sizes)) == {"12px", "14px", "17px", "24px"}
 
 
 def test_nothing_is_white_in_the_dark(browser, report):

@@ -171,6 +171,9 @@ test("the text on a mark has the number that its figure shows, its interval, lau
   ]);
   const other = [`${HOSTILE}, "x"`, "Step time (ms): 1,230", "Valid launches: 2/3"];
   assert.deepEqual(report.markText(given, 1, "busbw").split("\n"), other, "without the number: the first result");
+  given.figures = { changes: [["cell", 1], ["series", "slower"], ["x", "0"], ["Change (%)", "8.2"], ["low", ""], ["launch 1", "1.1"]] };
+  const ofMark = [other[0], "series: slower", "Change (%): 8.2", "Valid launches: 2/3"];
+  assert.deepEqual(report.markText(given, 1, undefined, "changes").split("\n"), ofMark, "its row of the figure's data");
 });
 
 test("the CSV of a figure has the ids of its cells and its other fields as they are", () => {
@@ -181,8 +184,11 @@ test("the CSV of a figure has the ids of its cells and its other fields as they 
 
 test("the strip of a launch has its range and a box, on the axis of its cell", () => {
   const axis = { low: 10, high: 20 };
-  assert.equal(report.launchStrip({ window: 9, min: 10, p50: 12, p75: 13, p90: null, max: 20 }, axis), "M0 8H100M20 4H30V12H20zM20 1V15");
-  assert.equal(report.launchStrip({ p50: 14, max: 30 }, axis), "M40 8H100M40 4H40V12H40zM40 1V15M96 5L100 8L96 11");
-  assert.equal(report.launchStrip({ p50: 10 }, { low: 10, high: 10 }), "M0 8H0M0 4H0V12H0zM0 1V15");
-  assert.equal(report.launchStrip({ min: null, p50: null, max: null }, axis), null);
+  const strip = (times, of = axis) => report.launchStrip(times, of);
+  const styleOf = (...ends) => ["low", "from", "to", "high"].map((name, at) => `--${name}:${ends[at]}%`).join(";");
+  const times = { window: 9, min: 10, p50: 12, p75: 13, p90: null, max: 20 };
+  assert.deepEqual(strip(times), { class: "strip", style: styleOf(0, 20, 30, 100) });
+  assert.deepEqual(strip({ p50: 14, max: 30 }), { class: "strip is-beyond", style: styleOf(40, 40, 40, 100) });
+  assert.deepEqual(strip({ p50: 10 }, { low: 10, high: 10 }), { class: "strip", style: styleOf(0, 0, 0, 0) });
+  assert.equal(strip({ min: null, p50: null, max: null }), null);
 });

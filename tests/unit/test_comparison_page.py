@@ -106,10 +106,10 @@ def test_the_list_has_the_largest_effect_first_with_its_interval_on_the_common_a
     assert block["cells"]["change"] == [-50, 30, -20, 20, 6, *[0] * 3]
     [strips] = [column["strips"] for column in block["columns"] if "strips" in column]
     axis = RatioAxis.of(judged_rows(found.comparisons))
-    middles = [float(re.search(r"M([\d.]+) 3V13", strip)[1]) for strip in strips]
+    middles = [float(re.search(r"--from:([\d.]+)%", strip)[1]) for strip in strips]
     ratios = [0.5, 1.3, 0.8, 1.2, 1.06, 1, 1, 1]
     assert middles == pytest.approx([50 + 50 * math.log(ratio) / axis.end for ratio in ratios], abs=0.06)
-    low, high = map(float, re.match(r"M([\d.]+) 8H([\d.]+)", strips[1]).groups())
+    low, high = map(float, re.search(r"--low:([\d.]+)%.*--high:([\d.]+)%", strips[1]).groups())
     text = block["texts"]["change"][1]
     ends = [50 + 50 * math.log1p(float(end) / 100) / axis.end for end in re.findall(r"\+([\d.]+)[,\]]", text)]
     assert [low, high] == pytest.approx(ends, abs=0.1)
@@ -152,11 +152,12 @@ def test_the_axis_of_the_list_spans_all_ratios_with_their_ends():
     assert axis.end == pytest.approx(math.log(50))
     first, last = (axis.strip(row) for row in rows.iloc[[0, 7]].itertuples())
     places = [50 + 50 * math.log(ratio) / math.log(50) for ratio in (1.12 / 1.01, 1.12 * 1.01, 1.12)]
-    assert first == "M{:.1f} 8H{:.1f}M{:.1f} 3V13".format(*places)
-    assert last.startswith("M99.7 8H100M")
+    assert first == "--low:{0:.1f}%;--from:{2:.1f}%;--to:{2:.1f}%;--high:{1:.1f}%".format(*places)
+    assert last.startswith("--low:99.7%;")
+    assert last.endswith("--high:100%")
     assert RatioAxis.of(rows_of(1.0, 1.0)).end == pytest.approx(2 * math.log(1.05))  # at least twice the margin
     alone = SimpleNamespace(time_ratio=1.0, time_low_ratio=None, time_high_ratio=None)
-    assert axis.strip(alone) == "M50 8H50M50 3V13"
+    assert axis.strip(alone) == "--low:50%;--from:50%;--to:50%;--high:50%"
 
 
 def test_the_cell_of_a_pair_is_linked_in_both_reports(tmp_path):

@@ -10,7 +10,7 @@ from synthetic import CLUSTER, analyse, analyse_files, cluster_campaign, make_ca
 from synthetic_own import MACHINE, program_cell
 from test_frozen_tables import CAMPAIGNS
 
-from regatta.report.export import FORMS, export_figures
+from export_figures import FORMS, export_figures
 from regatta.topics.catalog import drawn_figures
 
 

@@ -9,6 +9,7 @@ from synthetic_failures import CAUSES
 from regatta.core.text import PHASE_WORDS
 from regatta.kit.columns import TEXT
 from regatta.store.csv_files import MEASUREMENTS, make_table
+from regatta.tables.times import TIMELINE
 from regatta.topics.failures import (
     FAILURES,
     PLACE,
@@ -19,7 +20,6 @@ from regatta.topics.failures import (
     findings,
     skipped_groups,
 )
-from regatta.topics.timeline import TIMELINE
 
 OOM = "RuntimeError: you tried to allocate {} bytes"
 

@@ -69,11 +69,6 @@ def numbers(column, num):
     return [column.found[place][0] if place in column.found else None for place in range(num)]
 
 
-def places(trend, column):
-    """Return (x, y) of a sparkline's points in a box of 100 x 24."""
-    return [tuple(map(float, point.split())) for point in trend.sparkline(column)[1:].split("L")]
-
-
 # The list of campaigns.
 
 
@@ -291,7 +286,7 @@ def test_a_trend_follows_a_cell_of_the_latest_campaign(tmp_path, wording):
     assert numbers(column, 3) == [None, pytest.approx(4.0), pytest.approx(2.0)]
     wording([column.title, *texts(column)])
     assert column.ratios == pytest.approx({1: 1.0, 2: 0.5})
-    assert places(trend, column) == [(50, 12), (97, 22)]  # the first value in the middle, half of it at the end
+    assert trend.dots(column) == [(50, 50), (97, 92)]  # the first value in the middle, half of it at the end
 
 
 def test_a_trend_does_not_select_the_cell_that_is_highest_by_chance_in_the_latest_campaign(tmp_path):
@@ -325,27 +320,25 @@ def test_the_times_that_changed_most_are_followed(tmp_path, wording):
     assert (column.cell[-6:], other.cell[-5:]) == ("16 KiB", "4 KiB")
     assert numbers(column, 2) == pytest.approx([2.0, 3.0])
     wording(texts(column))
-    assert places(trend, column) == [(3, 12), (97, 2)]
+    assert trend.dots(column) == [(3, 50), (97, 8)]
     assert column.changes == pytest.approx([1.5, 1.5])
 
 
-def test_sparklines_share_an_axis_that_shows_a_change_of_one_percent(tmp_path):
+def test_the_dots_of_all_key_figures_share_an_axis_that_shows_a_change_of_one_percent(tmp_path):
     """SMALL: 1 % slower, then as before. LARGE: 0.5 % faster, then 0.5 % slower than at first."""
     for name, day, small, large in (("a", "01", 1.0, 2.0), ("b", "02", 1.01, 1.99), ("c", "03", 1.0, 2.01)):
         write_campaign(tmp_path / name, [(SMALL, [small]), (LARGE, [large])], day)
     [trend] = trends_of(tmp_path).trends
     of_small, of_large = sorted(trend.columns[1:], key=lambda column: column.found[0])
     assert trend.end == pytest.approx(math.log(1.01))
-    assert places(trend, of_small) == [(3, 12), (50, 2), (97, 12)]
-    assert places(trend, of_large) == [(3, 12), (50, 17), (97, 7)]
+    assert trend.dots(of_small) == [(3, 50), (50, 8), (97, 50)]
+    assert trend.dots(of_large) == [(3, 50), (50, 71.2), (97, 28.9)]
     assert [of_small.changes, of_large.changes] == [
         pytest.approx([1.0, 1 / 1.01]),
         pytest.approx([1.005, 2.01 / 1.99]),
     ]
     assert re.findall(r'data-value="([\d.]+)"', index_page(tmp_path))[2:4] == ["1.0", f"{1 / 1.01}"]
-    (row,) = [
-        text for text in re.findall("<caption>(.*?)</caption>", index_page(tmp_path)) if text.startswith("Sparklines")
-    ]
+    (row,) = [text for text in re.findall("<caption>(.*?)</caption>", index_page(tmp_path)) if text.startswith("Dots")]
     assert "+1.0 %" in row
 
 
@@ -353,7 +346,7 @@ def test_smaller_changes_than_one_percent_do_not_fill_the_axis(tmp_path):
     for name, day, small in (("a", "01", 1.0), ("b", "02", 1.001)):
         write_campaign(tmp_path / name, [(SMALL, [small])], day)
     [trend] = trends_of(tmp_path).trends
-    assert places(trend, trend.columns[1]) == [(3, 12), (97, 11)]
+    assert trend.dots(trend.columns[1]) == [(3, 50), (97, 45.8)]
 
 
 def test_a_change_of_the_environment_is_marked_and_an_unknown_one_is_no_change(tmp_path, wording):
@@ -378,7 +371,7 @@ def test_a_change_of_the_environment_is_marked_and_an_unknown_one_is_no_change(t
     page = index_page(tmp_path)
     assert page.count('<tr class="changed">') == 2
     assert page.count("<script") == 1
-    assert trend.marks == "M26.5 0V24M73.5 0V24"
+    assert trend.marks == [26.5, 73.5]
     assert trend.last_change == 3
 
 

@@ -35,7 +35,7 @@ from regatta.topics.catalog import TABLES, drawn_figures, render
 from regatta.topics.summary import summary
 
 SCRIPTS = Path(__file__).resolve().parents[2] / "workflow" / "scripts"
-STYLE = re.compile(r"(left|right): [\d.]+%(; width: [\d.]+%)?|([\w-]+: [^:;]+(; |$))*")
+STYLE = re.compile(r"(left|right): [\d.]+%(; width: [\d.]+%)?|([\w-]+: ?[^:;]+(; ?|$))*")
 VOID = {"meta", "link", "img", "br", "input", "hr"}
 
 

@@ -14,16 +14,17 @@ from synthetic_timeline import WEEK, timed_cells, utc, write_job, write_launch, 
 from regatta.core.text import utc_seconds
 from regatta.kit.kinds import LOW
 from regatta.store.csv_files import JOBS, LAUNCHES, MEASUREMENTS, make_table
-from regatta.topics import gantt
-from regatta.topics.gantt import bars_of, elapsed_text, runs_of, shown_rows, ticks_of
+from regatta.tables.times import allocations_table, elapsed_text, timeline_table
 from regatta.topics.timeline import (
     TOPIC,
     allocated_hours,
-    allocations_table,
+    bars_of,
     findings,
     overlaps,
+    runs_of,
     section,
-    timeline_table,
+    shown_rows,
+    ticks_of,
 )
 
 BATCH = "n02g04-0000000000aa"
@@ -318,16 +319,6 @@ def test_a_sum_of_launches_does_not_span_a_gap_of_the_axis():
     assert begins == [0, 1000, 2000, WEEK, WEEK + 1000, WEEK + 2000]  # 20 launches in each
 
 
-def test_shares_of_a_batch_and_of_a_node_have_its_idle_time_and_failures():
-    failed = launch(1, 60, 100, hosts="n2", num_ok=0, num_failed=3, warmup_s=0.0, measuring_s=0.0)
-    rows = rows_of_chart([launch(0, 0, 40, hosts="n1, n2"), failed], [job(0, 100)])
-    # Of 100 s on n1: 16 s startup, 3 s setup, 6 s warm-up, 15 s measuring. On n2 also 16 s startup and 24 s failed.
-    both = {"setup and checks": 0.03, "warm-up": 0.06, "measuring": 0.15}
-    assert gantt.shares_of(rows["n1"]) == pytest.approx(both | {"launch startup": 0.16, "idle": 0.6})
-    assert gantt.shares_of(rows["n2"]) == pytest.approx(both | {"launch startup": 0.32, "failed": 0.24, "idle": 0.2})
-    assert gantt.shares_of([]) == {}
-
-
 def test_shares_of_all_launches_are_stated_unless_the_finding_on_allocations_has_them():
     spent = section(data_of([launch(0, 0, 40), launch(1, 50, 90)], [])).content["spent"]
     assert list(map(float, re.findall(r"[\d.]+", spent))) == [40, 7.5, 15, 38]
@@ -335,18 +326,16 @@ def test_shares_of_all_launches_are_stated_unless_the_finding_on_allocations_has
 
 
 @pytest.mark.usefixtures("drawing")
-def test_a_bar_of_each_launch_and_host_has_a_title(tmp_path):
+def test_a_part_of_a_launch_is_a_bar_on_each_of_its_hosts_and_has_its_row(tmp_path):
     content = section(analyse(write_nights(tmp_path / "r"))).content
-    bars = ElementTree.fromstring(content["figure"].svg).findall(".//g[title]")
+    figure = content["figure"]
+    bars = ElementTree.fromstring(figure.svg).findall(".//path[@data-mark]")
     # By shape: 6 launches on 1 host, 6 on 2, 6 on 4, 6 on 2, each of 5 parts; 3 on 2 hosts have a sixth, the failed one,
     # and one on 4 hosts has only startup, imports and failure.
-    assert (
-        sum(path.get("d").lower().count("m") for bar in bars for path in bar.findall("path"))
-        == 5 * (6 + 12 + 24 + 12) + 3 * 2 - 2 * 4
-    )
-    assert len(bars) < 2 * (6 + 12 + 24 + 12)  # the parts of a launch on a host are one group
-    assert len({bar.find("title").text for bar in bars}) == 24
-    assert all(bar.find("path") is not None for bar in bars)
+    assert sum(bar.get("d").count("m") for bar in bars) == 5 * (6 + 12 + 24 + 12) + 3 * 2 - 2 * 4
+    marks = figure.chart.marks.iloc[[int(bar.get("data-mark")) for bar in bars]]
+    assert marks["launch"].nunique() == 24
+    assert len(bars) == 5 * 24 + 3 - 2  # one element on all hosts
     assert content["note"] == ""
 
 

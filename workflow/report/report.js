@@ -78,12 +78,15 @@ function columnText({ cells, facets, texts }, { key, kind }, cell) {
   return (kind === "facet" ? facets[key].values[value] : value) ?? "n/a";
 }
 
-/** Return the text on a mark of a cell. shows: key of the figure's number. */
-function markText({ cells, columns, ends, texts }, cell, shows) {
+/** Return the text on a mark of a cell. shows: key of the figure's number; without one, its row of the figure's data. */
+function markText({ cells, columns, ends, figures, texts }, cell, shows, figure) {
   const known = columns.filter(({ key, is_share: isShare }) => (key === shows || isShare) && texts[key]?.[cell]);
   known.push(...columns.filter(({ key }) => key === "num_ok"));
   const lines = known.map(({ key, label }) => `${label}: ${texts[key][cell]} ${ends[key]?.[cell] ?? ""}`.trim());
-  if (!texts[shows]?.[cell]) lines.unshift(texts.main[cell]);
+  const [of, ...marks] = figures?.[figure] ?? [[]];
+  const row = of.indexOf(cell);
+  const ofMark = row < 0 ? [texts.main[cell]] : marks.filter((of) => of[row] && !/^(x$|launch )/.test(of[0])).map((of) => `${of[0]}: ${of[row]}`);
+  if (!texts[shows]?.[cell]) lines.unshift(...ofMark);
   return [cells.name[cell], ...lines].join("\n");
 }
 
@@ -165,7 +168,7 @@ function save(name, content) {
 
 /** Return an element. children: elements, texts or null. */
 function make(tag, attributes = {}, ...children) {
-  const space = /svg|path|rect|style|text/.test(tag) ? "2000/svg" : "1999/xhtml";
+  const space = /svg|rect|style|text/.test(tag) ? "2000/svg" : "1999/xhtml";
   const element = document.createElementNS(`http://www.w3.org/${space}`, tag);
   set(element, attributes).append(...children.flat().filter((child) => child != null));
   return element;
@@ -289,7 +292,7 @@ function enhance(block) {
   const bodyCell = (column, cell) => {
     const text = columnText(block, column, cell);
     if (column.links) return make("td", {}, linksOf(column, cell));
-    if (column.key !== "name") return make("td", { class: column.kind, title: block.ends[column.key]?.[cell] }, strip(column.strips?.[cell]), text);
+    if (column.key !== "name") return make("td", { class: column.kind, title: block.ends[column.key]?.[cell] }, column.strips && make("span", { class: "strip", style: column.strips[cell] }), text);
     const title = block.words[cells.invalid[cell]];
     const badge = title && [" ", make("a", { class: "badge", href: "#warnings", title }, "⚠")];
     return make("th", { scope: "row", class: "text" }, button({ class: "open-cell" }, text), badge);
@@ -417,6 +420,12 @@ function enhance(block) {
       addMark(element, [...own, ...cellsOf(element, "others")]);
       addButton(block, element, own);
     }
+    for (const element of listOf("svg [data-mark]", root)) {
+      const [, ...marks] = block.figures[element.closest("figure").id];
+      const text = marks.find(([head]) => head === "launch")[Number(element.dataset.mark) + 1];
+      Object.assign(element, { role: "img", ariaLabel: text });
+      element.closest("svg").role = "group";
+    }
   };
   const goToView = (isNew = true) => {
     if (isNew) byId(section)?.scrollIntoView();
@@ -497,7 +506,8 @@ function cellsAt(elements) {
 
 /** Make an element open its cells, also by keyboard; for marks of figures, rows under Data do. */
 function addButton(block, element, cells) {
-  const tip = cells.length > 1 ? `${cells.length} cells` : markText(block, cells[0], element.closest("figure")?.dataset.shows);
+  const figure = element.closest("figure");
+  const tip = cells.length > 1 ? `${cells.length} cells` : markText(block, cells[0], figure?.dataset.shows, figure?.id);
   const svg = element.closest("svg");
   if (svg) svg.role = "group";
   if (svg) return Object.assign(element, { role: "img", ariaLabel: tip });
@@ -546,7 +556,8 @@ function cellDetails(block, cell) {
     const record = [address ? make("a", { href: address }, name) : "n/a", words[at("place")]];
     let time = 0; // stored: changes from time to time
     const times = Object.fromEntries(known.map(([name]) => [name, at(name) === null ? null : (time += at(name))]));
-    const found = row(at("launch"), [status, strip(launchStrip(times, here))], ...Object.values(times).map(textOf), make("span", { class: "id" }, record));
+    const attributes = launchStrip(times, here);
+    const found = row(at("launch"), [status, attributes && make("span", attributes)], ...Object.values(times).map(textOf), make("span", { class: "id" }, record));
     const link = log && make("p", { class: "trace" }, "log: ", make("a", { href: log }, log));
     const failure = make("div", {}, make("p", { class: "cause" }, cause), others, link);
     return cause ? [found, make("tr", {}, make("td", { colspan: 9 }, failure))] : found;
@@ -583,17 +594,14 @@ function cellDetails(block, cell) {
   return body;
 }
 
-/** Return a line from minimum to maximum and a box from median to largest known percentile as a path. */
+/** Return the strip of a launch: a line from minimum to maximum and a box from median to largest known percentile. */
 function launchStrip({ min, max, ...boxes }, { low, high }) {
   const box = Object.values(boxes).findLast(Boolean);
   const place = (time) => (100 * (Math.min(time, high) - low)) / (high - low || 1);
-  const [a, b, c, d] = [min ?? boxes.p50, boxes.p50, box, max ?? box].map(place);
-  return boxes.p50 && `M${a} 8H${d}M${b} 4H${c}V12H${b}zM${b} 1V15${max > high ? "M96 5L100 8L96 11" : ""}`;
-}
-
-function strip(path) {
-  const box = { class: "strip", viewBox: "0 0 100 16", preserveAspectRatio: "none", "aria-hidden": "true" };
-  return path && make("svg", box, make("path", { d: path }));
+  const [from, to] = [boxes.p50, box].map(place);
+  const ends = { "--low": place(min ?? boxes.p50), "--from": from, "--to": to, "--high": place(max ?? box) };
+  const style = Object.entries(ends).map(([name, at]) => `${name}:${at}%`).join(";");
+  return boxes.p50 ? { class: max > high ? "strip is-beyond" : "strip", style } : null;
 }
 
 function linksOf(column, cell) {

@@ -3,15 +3,82 @@
 python workflow/scripts/export_figures.py results/laptop --for paper
 python workflow/scripts/export_figures.py config/my.yaml --for slides
 
-The files are in results/NAME/figures/paper or slides.
+The files are in results/NAME/figures/paper or slides. The drawing is that of the page: other size and text, colors of
+the light theme. The text is embedded: as TrueType fonts in a PDF, as outlines in an SVG, which needs no font.
 """
 
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from regatta.campaign.load import results_folder
 from regatta.core.errors import UserError, run_script, script_parser
-from regatta.report.export import FORMS, export_figures
+from regatta.core.text import plural
+from regatta.report.chart import Medium
+from regatta.report.draw import draw
+from regatta.report.page import TEMPLATES, machine_line, provenance
+from regatta.report.panels import Figure
+from regatta.report.stack_facts import facts_text, own_facts
+from regatta.store.launch_files import write_text
+from regatta.topics.base import ReportData
 from regatta.topics.catalog import drawn_figures, read_report_data
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure as Canvas
+
+# A column; 16:9, of 13.3 inches text of 22 pt.
+FORMS = {"paper": Medium(3.35, 8, {}), "slides": Medium(16 / 3, 9, {}, height_in=3)}
+
+
+def export_figures(figures: Sequence[Figure], data: ReportData, folder: Path, medium: Medium) -> None:
+    """Write ID.pdf, ID.svg, ID.csv and ID.txt of each figure into a folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    medium = replace(medium, colors=_light_colors())
+    for figure in figures:
+        draw(figure.chart, figure.id, figure.title, medium, partial(_write, folder / figure.id))
+        write_text(folder / f"{figure.id}.csv", figure.csv)
+        write_text(folder / f"{figure.id}.txt", caption_of(figure, f"{figure.title}: {figure.chart.axes_text}", data))
+
+
+def _write(path: Path, canvas: "Canvas") -> None:
+    import matplotlib
+
+    with matplotlib.rc_context({"svg.fonttype": "path"}):
+        for kind, metadata in (("pdf", {"CreationDate": None}), ("svg", {"Date": None})):
+            with path.with_name(f"{path.name}.{kind}").open("wb") as file:
+                canvas.savefig(file, format=kind, facecolor="white", metadata=metadata)
+
+
+def caption_of(figure: Figure, name: str, data: ReportData) -> str:
+    """Return what a figure shows, launches, interval, machine and versions. name: accessible."""
+    ok, cells = data.ok, set(figure.columns[0][1:]) - {""}
+    launches = (ok[ok["cell"].isin(cells)] if cells else ok).groupby("cell").size()
+    least, most = launches.min(), launches.max()
+    num = plural(int(most), "launch", "launches") if least == most else f"{least}\N{EN DASH}{most} launches"
+    of_cells = f"n = {num} per cell, {plural(len(launches), 'cell')}." if len(launches) else "n = 0 launches."
+    of_record = "p5 to p95 of iterations" if figure.chart.record else ""
+    kinds = re.findall("95 % CI|range", " ".join(figure.table.columns))
+    [versions] = [table for table in provenance(data.headers)["tables"] if table.columns[0] == "stack"] or [None]
+    lines = [
+        f"{name}.",
+        f"n = 1 launch: {figure.chart.record}." if figure.chart.record else of_cells,
+        f"Interval: {' or '.join(dict.fromkeys(kinds)) or of_record or 'none'}.",
+        f"Machine: {', '.join(machine_line(data.campaign, data.headers, data.measurements))}.",
+    ]
+    for row in versions.rows if versions else ():
+        known = (f"{name} {value}" for name, value in zip(versions.columns[1:], row[1:], strict=True) if value != "n/a")
+        lines.append(f"Versions of {row[0]}: {', '.join(known)}.")
+    lines += [f"Stack {stack}: {facts_text(of)}." for stack, of in own_facts(data.campaign).items() if of]
+    return "\n".join(lines) + "\n"
+
+
+def _light_colors() -> dict[str, str]:
+    """Return the colors of the page's light theme."""
+    theme = (TEMPLATES / "style.css").read_text(encoding="utf-8").split(":root {")[1]
+    return dict(re.findall(r"--([\w-]+): (#[0-9a-f]{6});", theme))
 
 
 def main() -> None:

@@ -67,10 +67,10 @@ class RatioAxis:
         return round(50 + 50 * math.log(ratio) / self.end, 1)
 
     def strip(self, row: Row) -> str:
-        """Return a row as a path in a box of 100 x 16: a line from end to end, and a mark at the ratio."""
+        """Return the style of a row's strip (explore.css): a line from end to end, and a mark at the ratio."""
         ends = (row.time_ratio,) * 2 if is_unknown(row.time_low_ratio) else (row.time_low_ratio, row.time_high_ratio)
         low, middle, high = map(self.percent, (ends[0], row.time_ratio, ends[1]))
-        return f"M{low:g} 8H{high:g}M{middle:g} 3V13"
+        return f"--low:{low:g}%;--from:{middle:g}%;--to:{middle:g}%;--high:{high:g}%"
 
 
 IN_CSV = "geometric mean over launches; in seconds in CSV files"

@@ -15,8 +15,6 @@ from regatta.model.frozen import names_by_id
 from regatta.report.rows import Row, table_rows
 from regatta.topics.comparison.texts import judged_rows
 
-HEIGHT = 48  # of the box of a chart, which is 100 wide
-CAP = 1.8  # half the width of the ends of an interval
 # Changes at the end of the axis. It is linear up to 0.5, beyond logarithmic: of 3, the ends are +300 and -75 %.
 LINEAR_ENDS, LOG_ENDS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5), (1.0, 3.0, 4.0, 9.0, 19.0, 99.0, 999.0)
 
@@ -73,13 +71,13 @@ class SeveralCampaigns:
         return [f"+{100 * self.end:.3g} %", "0", with_minus_signs(f"-{100 * low:.3g} %")]
 
     def height(self, ratio: float) -> float:
-        """Return the place of a ratio in a chart; one beyond the axis is at its end."""
+        """Return the place of a ratio in a chart, in percent from its top; one beyond the axis is at its end."""
         part = (ratio - 1) / self.end if self.is_linear else math.log(ratio) / math.log1p(self.end)
-        return round(HEIGHT / 2 * (1 - min(max(part, -1.0), 1.0)), 1)
+        return round(50 * (1 - min(max(part, -1.0), 1.0)), 1)
 
     @property
-    def marks(self) -> str:
-        return change_marks(self.changes, HEIGHT)
+    def marks(self) -> list[float]:
+        return change_marks(self.changes)
 
     def first_in(self, verdict: str) -> list[tuple[str, int]]:
         """Return in which campaign cells have a verdict for the first time, as (name, number of cells)."""
@@ -117,28 +115,15 @@ class CellHistory:
     def base_time(self) -> str:
         return duration(next(iter(self.rows.values())).reference_time_s)
 
-    def line(self, history: SeveralCampaigns) -> str:
-        """Return the ratios to the base, which has 1, as a path; a campaign without the cell breaks it."""
-        points = {0: HEIGHT / 2} | {place: history.height(row.time_ratio) for place, row in self.rows.items()}
+    def dots(self, history: SeveralCampaigns) -> list[tuple[float, float, list[float], str, str]]:
+        """Return of each campaign the place of its ratio to the base and of its ends, its verdict, and a text."""
         num = len(history.campaigns)
-        return "".join(
-            f"{'L' if place - 1 in points else 'M'}{x_of_campaign(place, num):g} {y:g}" for place, y in points.items()
-        )
-
-    def points(self, history: SeveralCampaigns) -> list[tuple[str, str, str]]:
-        """Return of each campaign a path of the interval and of the ratio, the verdict, and the text of all."""
-        num = len(history.campaigns)
-        # Not of length 0: print would leave out a square end.
-        found = [("", f"M{x_of_campaign(0, num):g} {HEIGHT // 2}h0.01", "base", f"{history.names[0]}: base")]
+        found = [(x_of_campaign(0, num), 50.0, [], "base", f"{history.names[0]}: base")]
         for place, row in self.rows.items():
-            x, y = x_of_campaign(place, num), history.height(row.time_ratio)
-            ends = [] if is_unknown(row.time_low_ratio) else [row.time_low_ratio, row.time_high_ratio]
-            ends = [history.height(end) for end in ends]
-            bar = f"M{x:g} {ends[0]:g}V{ends[1]:g}" if ends else ""
-            bar += "".join(f"M{x - CAP:g} {end:g}h{2 * CAP:g}" for end in ends)
-            found.append(
-                (bar, f"M{x:g} {y:g}h0", row.verdict, f"{history.names[place]}: {change_text(row)} %, {row.verdict}")
-            )
+            known = [] if is_unknown(row.time_low_ratio) else [row.time_high_ratio, row.time_low_ratio]
+            text = f"{history.names[place]}: {change_text(row)} %, {row.verdict}"
+            places = x_of_campaign(place, num), history.height(row.time_ratio), list(map(history.height, known))
+            found.append((*places, row.verdict, text))
         return found
 
 

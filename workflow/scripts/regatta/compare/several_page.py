@@ -7,7 +7,7 @@ import pandas as pd
 
 from regatta.compare.comparison_output import campaign_text, names_and_lists, statements
 from regatta.compare.pairs import VERDICTS, changes_text, report_of
-from regatta.compare.several import HEIGHT, SeveralCampaigns, changes_of
+from regatta.compare.several import SeveralCampaigns, changes_of
 from regatta.core.text import plural
 from regatta.report.page import TEMPLATES, load_template, script_source
 from regatta.topics.comparison.texts import judged_rows
@@ -43,7 +43,6 @@ def page_of_several(history: SeveralCampaigns, path: Path) -> str:
         drawn=cells[:MOST_DRAWN],
         listed=cells[:MOST_ROWS],
         changes_of=changes_of,
-        height=HEIGHT,
         margin=[history.height(ratio) for ratio in (1 + history.margin, 1 / (1 + history.margin))],
         quote=quote,
         lists=lists,

@@ -30,7 +30,7 @@ from regatta.topics.comparison.comparison_section import NOT_KNOWN, by_stack
 
 # Reading a campaign's measurements takes tens of milliseconds, so the page does not follow hundreds.
 MOST_CAMPAIGNS, MOST_SERIES = 12, 12
-LEAST_AXIS = 0.01  # change at the end of the axis of sparklines: smaller ones are noise
+LEAST_AXIS = 0.01  # change at the end of the axis of key figures: smaller ones are noise
 MOST_MOVED = 3  # cells whose time changed most
 MOST_CHANGES, MOST_TEXT = 4, 200  # environment changes in one row, and characters of each
 
@@ -73,22 +73,21 @@ class Trend:
 
     @cached_property
     def end(self) -> float:
-        """Return the end of the common axis of sparklines: log of the largest ratio, at least LEAST_AXIS."""
+        """Return the end of the common axis of key figures: log of the largest ratio, at least LEAST_AXIS."""
         ratios = [ratio for column in self.columns for ratio in column.ratios.values()]
         return max(math.log1p(LEAST_AXIS), *(abs(math.log(ratio)) for ratio in ratios))
 
     def x(self, place: int) -> float:
         return x_of_campaign(place, len(self.folders))
 
-    def sparkline(self, column: KeyFigure) -> str:
-        """Return the ratios of a key figure as a path in a box of 100 x 24, 1 in its middle: a line with a dot each."""
-        y = {place: round(12 - 10 * math.log(ratio) / self.end, 1) for place, ratio in column.ratios.items()}
-        line = "L".join(f"{self.x(place):g} {height:g}" for place, height in y.items())
-        return f"M{line}" if line else ""
+    def dots(self, column: KeyFigure) -> list[tuple[float, float]]:
+        """Return the places of the ratios of a key figure in percent of its box; 1 is in the middle."""
+        ratios = column.ratios.items()
+        return [(self.x(place), round(50 - 42 * math.log(ratio) / self.end, 1)) for place, ratio in ratios]
 
     @property
-    def marks(self) -> str:
-        return change_marks(self.changes, 24)
+    def marks(self) -> list[float]:
+        return change_marks(self.changes)
 
     @property
     def last_change(self) -> int | None:
@@ -97,15 +96,13 @@ class Trend:
 
 
 def x_of_campaign(campaign: int, num: int) -> float:
-    """Return the place of a campaign in a box 100 wide."""
+    """Return the place of a campaign in its box, in percent."""
     return round(3 + 94 * campaign / max(num - 1, 1), 1)
 
 
-def change_marks(changes: list[list[str] | None], height: int) -> str:
-    """Return a vertical line for each campaign whose environment changed, as a path in a box 100 wide."""
-    return "".join(
-        f"M{x_of_campaign(place, len(changes)):g} 0V{height}" for place, texts in enumerate(changes) if texts
-    )
+def change_marks(changes: list[list[str] | None]) -> list[float]:
+    """Return the places of the campaigns whose environment changed."""
+    return [x_of_campaign(place, len(changes)) for place, texts in enumerate(changes) if texts]
 
 
 @dataclass(frozen=True)

@@ -1,13 +1,14 @@
 """The forms of a figure that are made of bars: stacked bars, and hosts over time. Heights are in those of a text."""
 
 import math
+from collections import defaultdict
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from regatta.core.names import SEPARATOR
 from regatta.core.text import one_line, with_minus_signs
-from regatta.report.chart import GROUND, GROUP, INK, Chart, Medium, Style
-from regatta.report.forms import MOST_NAME, add_legend, gid_of, in_two_lines, lay_out, new_plot, split_common
+from regatta.report import forms
+from regatta.report.chart import GRID, GROUND, MARK, Chart, Medium, Style
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Canvas
@@ -17,99 +18,88 @@ LEAST_SHARE, LEAST_FAILED = 0.06, 0.003  # of all runs: width of one, for its la
 
 
 def draw_stacked(canvas: "Canvas", chart: Chart, medium: Medium) -> None:
-    """Draw a stacked bar for each cell, below the name of its group, with the numbers of its parts beside it.
+    """Draw a stacked bar for each cell, below the name of its group, with the numbers of its parts forms.beside it.
 
-    Where each group has one bar, the group is named beside it. A negative part has no place in the bar.
+    Where each group has one bar, the group is named forms.beside it. A negative part has no place in the bar.
     """
-    frame, heads, text_pt = chart.frame, list(chart.styles), medium.text_pt
-    bars = [rows for _, rows in frame.groupby(chart.cell, sort=False)]
-    names = [SEPARATOR.join((rows["group"].iloc[0], rows["y"].iloc[0])) for rows in bars]
-    common, is_flat = "", frame["group"].nunique() == len(bars)
-    if is_flat:
-        common, names = split_common(names)
-        rows = [(in_two_lines(name, MOST_NAME).replace("\n", " "), bar) for name, bar in zip(names, bars, strict=True)]
-    else:
-        rows = []
-        for group, of_group in frame.groupby("group", sort=False):
-            rows.append((group, None))
-            rows += [(bar["y"].iloc[0], bar) for _, bar in of_group.groupby(chart.cell, sort=False)]
-    axes = new_plot(canvas, medium, 8 + 1.25 * len(rows), has_rows=True)
-    sums = frame[frame["x"] > 0].groupby(chart.cell)["x"].sum()
+    frame, text_pt = chart.frame, medium.text_pt
+    bars = [of for _, of in frame.groupby(chart.cell, sort=False)]
+    groups, labels = ([of[name].iloc[0] for of in bars] for name in ("group", "y"))
+    common, rows = "", []  # (name, bar); without a bar: a heading
+    if len({*groups}) == len(bars):
+        common, labels = forms.split_common([SEPARATOR.join(of) for of in zip(groups, labels, strict=True)])
+        labels, groups = [forms.in_two_lines(label, forms.MOST_NAME) for label in labels], []
+    for number, (label, bar) in enumerate(zip(labels, bars, strict=True)):
+        rows += [(groups[number], None)] if groups and groups[number] not in groups[:number] else []
+        rows.append((label, bar))
+    [axes] = forms.new_plots(canvas, medium, 8 + 1.25 * len(rows), True)
+    highest = frame[frame["x"] > 0].groupby(chart.cell)["x"].sum().max()
     ticks = tuple((tick, str(tick)) for tick in (0, 50, 100))
-    replace(chart.x, low=0, high=max(100, sums.max()), ticks=ticks).scale(axes, "x", [])
-    axes.set(ylim=(len(rows) - 0.5, -0.5), xlabel=chart.x.label)
-    axes.set_yticks([number for number, (_, bar) in enumerate(rows) if bar is not None])
-    axes.set_yticklabels([name for name, bar in rows if bar is not None])
+    replace(chart.x, low=0, high=max(100, highest), ticks=ticks).scale(axes, "x", [])
+    axes.set(ylim=(len(rows) - 0.5, -0.5), yticks=[], xlabel=chart.x.label)
     axes.spines["left"].set_visible(False)
     axes.grid(visible=True, axis="x")
-    beside = {"textcoords": "offset points", "ha": "right", "annotation_clip": False}
-    for column, head in enumerate(heads):
+    shares = [bar is not None and dict(zip(bar[chart.series], bar["x"], strict=True)) for _, bar in rows]
+    for column, (head, style) in enumerate(chart.styles.items()):
         place = 3.7 * text_pt * (column + 0.9)
-        for word, color, above in (
-            (head.replace("-", "-\n"), INK, 4),
-            ("\N{BLACK SQUARE}", chart.styles[head].color, 3.1 * text_pt),
-        ):
-            axes.annotate(word, (1, 1), (place, above), xycoords="axes fraction", va="bottom", color=color, **beside)
-        for number, (_, bar) in enumerate(rows):
-            if bar is not None:
-                value = bar.loc[bar[chart.series] == head, "x"].iloc[0]
-                shown = "\N{EN DASH}" if math.isnan(value) else with_minus_signs(chart.x.value(value))
-                at = {"xycoords": axes.get_yaxis_transform(), "va": "center_baseline"}
-                axes.annotate(shown, (1, number), (place, 0), **at, **beside)
+        look = {"xycoords": "axes fraction", "va": "bottom", "ha": "right"} | forms.OFFSET
+        axes.annotate("\N{BLACK SQUARE}", (1, 1), (place, 3.1 * text_pt), color=style.color, **look)
+        axes.annotate(head.replace("-", "-\n"), (1, 1), (place, 4), **look)
+        for number, of in enumerate(shares):
+            if of:
+                text = "\N{EN DASH}" if math.isnan(of[head]) else with_minus_signs(chart.x.value(of[head]))
+                forms.beside(axes, number, text, 1, medium, place, ha="right")
     for number, (name, bar) in enumerate(rows):
         if bar is None:
-            where = {"xycoords": axes.get_yaxis_transform(), "fontweight": "bold", "va": "center_baseline"}
-            axes.annotate(name, (0, number), (-3 * text_pt, 0), textcoords="offset points", **where)
-    lay_out(canvas, medium, common)
+            forms.beside(axes, number, name, 0, medium, 3 * text_pt, ha="left", fontweight="bold")
+        else:
+            forms.beside(axes, number, name.replace("\n", " "), 0, medium)
+    forms.lay_out(canvas, medium, common)
     for number, (_, bar) in enumerate(rows):
-        begin = 0.0
-        for _, part in bar[bar["x"] > 0].iterrows() if bar is not None else ():
-            look = {"facecolor": chart.styles[part[chart.series]].color, "edgecolor": GROUND, "linewidth": 1}
-            axes.barh(number, part["x"], 0.8, begin, gid=gid_of(part, chart.cell), **look)
-            begin += part["x"]
+        if bar is not None:
+            parts = bar[bar["x"] > 0]
+            spans = list(zip(parts["x"].cumsum() - parts["x"], parts["x"], strict=True))
+            look = {"facecolors": [chart.styles[part].color for part in parts[chart.series]], "edgecolors": GROUND}
+            axes.broken_barh(spans, (number - 0.4, 0.8), linewidth=1, gid=forms.gids_of(parts[chart.cell]), **look)
 
 
 def draw_hosts(canvas: "Canvas", chart: Chart, medium: Medium) -> None:
     """Draw the bars of each host over time, with a plot for each run of the time axis, which leaves out long gaps."""
-    from matplotlib.patches import Patch, PathPatch
+    from matplotlib.collections import PathCollection
+    from matplotlib.patches import Patch
     from matplotlib.path import Path
 
     frame, (low, high), hosts = chart.frame, chart.ends, list(dict.fromkeys(chart.frame["y"]))
     runs = frame.groupby("run").agg({low: "min", high: "max"})
     lengths = (runs[high] - runs[low]).clip(lower=1)
     total, row = lengths.sum(), HOST if len(hosts) <= MANY_HOSTS else THIN_HOST
-    canvas.set_size_inches(medium.wide_in or medium.width_in, (4 + row * len(hosts)) * medium.text_pt / 72)
-    if medium.height_in:  # all rows fit on a slide
-        factor = max(1, canvas.get_figheight() / medium.height_in)
-        canvas.set_size_inches(factor * medium.width_in, factor * medium.height_in)
-    plots = canvas.subplots(
-        1, len(runs), squeeze=False, sharey=True, width_ratios=lengths.clip(lower=LEAST_SHARE * total)
-    )[0]
+    widths = lengths.clip(lower=LEAST_SHARE * total)
+    plots = forms.new_plots(canvas, medium, 4 + row * len(hosts), True, medium.wide_in, widths)
     every = math.ceil(1.2 / row)
     plots[0].set(ylim=(len(hosts) - 0.5, -0.5), yticks=range(0, len(hosts), every))
-    plots[0].set_yticklabels([one_line(host, MOST_NAME) for host in hosts[::every]])
+    plots[0].set_yticklabels([one_line(host, forms.MOST_NAME) for host in hosts[::every]])
     for axes, start, length in zip(plots, runs[low], lengths, strict=True):
         ticks = [(place, text) for place, text in chart.x.ticks if start <= place <= start + length]
         replace(chart.x, low=start, high=start + length, ticks=tuple(ticks)).scale(axes, "x", [])
         axes.grid(visible=True, axis="x")
-    handles = {name: Patch(**_fill(style)) for name, style in chart.styles.items() if name in set(frame[chart.series])}
-    add_legend(canvas, handles, [None] * len(handles), medium)
+    shown = {name: _fill(style) for name, style in chart.styles.items() if name in set(frame[chart.series])}
+    forms.add_legend(canvas, {name: Patch(**look) for name, look in shown.items()}, [None] * len(shown), medium)
     canvas.subplots_adjust(wspace=0.015 * len(runs))
-    lay_out(canvas, medium)
-    order, places = list(chart.styles), {host: place for place, host in enumerate(hosts)}
-    # A launch has the same bars on all of its hosts: one element.
-    for (run, text, state, start, end), bars in frame.groupby(["run", "launch", chart.series, low, high], sort=False):
-        style = chart.styles[state]
-        end = max(end, start + LEAST_FAILED * total) if style.hatch else end
-        across = [(start, -0.4), (end, -0.4), (end, 0.4), (start, 0.4), (start, -0.4)]
-        boxes = [Path([(x, places[host] + y) for x, y in across], closed=True) for host in bars["y"]]
-        look = _fill(style) | {"zorder": 2 + bool(style.hatch) - (state == order[0]), "clip_on": False}
-        plots[run].add_artist(
-            PathPatch(Path.make_compound_path(*boxes), gid=f"{GROUP}{text}" if text else None, **look)
-        )
+    forms.lay_out(canvas, medium)
+    boxes = defaultdict(lambda: defaultdict(list))  # of a launch on all of its hosts: one element
+    for number, mark in enumerate(frame.to_dict("records")):
+        state, start, place = mark[chart.series], mark[low], hosts.index(mark["y"])
+        end = max(mark[high], start + LEAST_FAILED * total * bool(chart.styles[state].hatch))
+        corners = [(start, place - 0.4), (end, place - 0.4), (end, place + 0.4), (start, place + 0.4), (0, 0)]
+        boxes[mark["run"], state][mark["launch"], start, end].append((str(number), Path(corners, closed=True)))
+    for (run, state), of in boxes.items():
+        paths = [Path.make_compound_path(*(box for _, box in bars)) for bars in of.values()]
+        gid = forms.gids_of((bars[0][0] if launch else "" for (launch, *_), bars in of.items()), MARK)
+        plots[run].add_collection(PathCollection(paths, gid=gid, clip_on=False, **shown[state]), autolim=False)
 
 
 def _fill(style: Style) -> dict[str, object]:
+    """Return the look of bars: hatched ones are above the others, the widest below them."""
     if style.hatch:
-        return {"facecolor": GROUND, "edgecolor": style.color, "hatch": style.hatch, "linewidth": 0.8}
-    return {"facecolor": style.color, "alpha": style.opacity, "edgecolor": "none"}
+        return {"facecolor": GROUND, "edgecolor": style.color, "hatch": style.hatch, "linewidth": 0.8, "zorder": 3}
+    return {"facecolor": style.color, "alpha": style.opacity, "edgecolor": "none", "zorder": 2 - (style.color == GRID)}

@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pandas as pd
 
 from regatta.core.text import three, with_minus_signs
@@ -28,12 +29,13 @@ PLACEHOLDERS = {
 # Gids of drawings: an attribute, and its value.
 CELL = "data-cell:"  # the cell that it stands for
 LINE = "data-line:"  # the cells of the marks that it connects
-GROUP = "group:"  # of successive elements: what a pointer on it shows
+MARK = "data-mark:"  # its row in the frame
 SIGNS = {"o": "\u25cf", "s": "\u25a0", "^": "\u25b2", "D": "\u25c6", "v": "\u25bc", "P": "\u271a"}  # by marker
 MARKERS = tuple(SIGNS)
 DASHES = ((), (5, 2), (1.5, 1.5), (6, 2, 1.5, 2), (9, 3), (3, 1.5))
 FAINTEST = 0.4  # opacity of the first series of a hue
 MOST_LABELS = 6  # of lines, at their ends; of more there is a legend
+LEAST_ABOVE_0, LEAST_SPAN = 0.5, 0.04  # of the highest value: an axis begins above 0 if all are higher; its length
 MOST_TICKS, MAX_LAUNCHES = 6, 1000  # of more launches only the ranges are drawn
 ZOOMED = "zoomed"  # beside the label of an axis that does not start at 0
 
@@ -83,26 +85,20 @@ class PlotAxis:
             around = max(1.1, (high / low) ** 0.07)
             low, high = low / around, high * around
         else:
-            around = 0.07 * (high - low or abs(high) or 1)
-            low, high = low - around * (self.low is None), high + around * (self.high is None)
+            low = 0 if self.low is None and 0 < low < LEAST_ABOVE_0 * high else low
+            around = 0.07 * max(high - low, LEAST_SPAN * abs(high)) or 0.07
+            low, high = low - around * (self.low is None and low != 0), high + around * (self.high is None)
         axes.set(**{f"{name}scale": "log" if self.is_log else "linear", f"{name}lim": (low, high)})
         side = getattr(axes, f"{name}axis")
         if self.ticks and not self.is_categorical:
-            lines = [text.partition("\n") for _, text in self.ticks]  # each a text, so that a smaller one is centered
-            places = [place for place, _ in self.ticks]
-            side.set_ticks(places, [line for line, *_ in lines])
-            side.set_minor_locator(NullLocator())
-            if any(below for *_, below in lines):
-                side.set_ticks(places, [below for *_, below in lines], minor=True)
-                side.remove_overlapping_locs = False
-                side.set_tick_params(which="minor", pad=4 + 1.3 * side.get_ticklabels()[0].get_fontsize(), length=0)
+            side.set_ticks(*zip(*self.ticks, strict=True))
         else:
             steps = (1, 2, 5) if high < 150 * low else (1, 3) if high < 1500 * low else (1,)
             is_decades = self.is_log and high >= 10 * low
             round_values = LogLocator(subs=steps, numticks=MOST_TICKS), MaxNLocator(MOST_TICKS, steps=[1, 2, 5, 10])
             side.set_major_locator(round_values[not is_decades])
             side.set_major_formatter(FuncFormatter(lambda place, _: with_minus_signs(self.show(place))))
-            side.set_minor_locator(NullLocator())
+        side.set_minor_locator(NullLocator())
         return not self.is_log and bool(low > 0)
 
 
@@ -124,6 +120,10 @@ class Style:
     is_context: bool = False
     is_guide: bool = False
     hatch: str = ""
+
+    @property
+    def line(self) -> object:
+        return (0, self.dashes) if self.dashes else "-"
 
 
 CONTEXT = Style(GREY, "o", opacity=FAINTEST, is_context=True)
@@ -187,6 +187,17 @@ class Chart:
     @property
     def axes_text(self) -> str:
         return f"{self.y.label} by {self.x.label}" if self.x.label else self.y.label
+
+    @property
+    def launches(self) -> list[str]:
+        return [name for name in self.frame if name.startswith("launch ")]
+
+    @property
+    def values(self) -> list[float]:
+        """Return what the axis of values spans: values, their ends, and launches or their range."""
+        names = {"y", *self.ends, *self.launches, "minimum", "maximum"} & {*self.frame}
+        values = self.frame[sorted(names)].to_numpy(float)
+        return values[~np.isnan(values)].tolist()
 
     @property
     def has_bands(self) -> bool:

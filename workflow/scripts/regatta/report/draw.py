@@ -6,11 +6,13 @@ import warnings
 import zlib
 from collections import Counter
 from collections.abc import Callable
+from functools import cache
 from html import escape
+from itertools import repeat
 from typing import TYPE_CHECKING
 
 from regatta.report.bars import draw_hosts, draw_stacked
-from regatta.report.chart import GREY, GRID, INK, PAGE, PLACEHOLDERS, Chart, Medium
+from regatta.report.chart import GREY, GRID, INK, LINE, PAGE, PLACEHOLDERS, Chart, Medium
 from regatta.report.forms import draw_lines, draw_rows
 
 if TYPE_CHECKING:
@@ -18,16 +20,16 @@ if TYPE_CHECKING:
 
 FORMS = {"lines": draw_lines, "rows": draw_rows, "stacked": draw_stacked, "hosts": draw_hosts}
 STYLE = {
-    "svg.hashsalt": "regatta",
     "svg.fonttype": "none",
     "pdf.fonttype": 42,
     "font.family": "DejaVu Sans",
+    "figure.facecolor": "none",
+    "axes.facecolor": "none",
     "axes.edgecolor": GREY,
     "axes.labelcolor": INK,
     "axes.spines.top": False,
     "axes.spines.right": False,
     "axes.axisbelow": True,
-    "axes.titlelocation": "left",
     "grid.color": GRID,
     "text.color": INK,
     "text.parse_math": False,
@@ -39,7 +41,6 @@ STYLE = {
     "hatch.linewidth": 1.2,
     "legend.frameon": False,
 }
-TEXT_SIZES = ("font.size", "axes.titlesize", "axes.labelsize", "xtick.labelsize", "ytick.labelsize", "legend.fontsize")
 
 
 def draw(chart: Chart, figure_id: str, title: str, medium: Medium = PAGE, write: Callable | None = None) -> str:
@@ -54,8 +55,7 @@ def draw(chart: Chart, figure_id: str, title: str, medium: Medium = PAGE, write:
 
     for name, color in medium.colors.items():  # `update` would not clear the cache of this mapping
         get_named_colors_mapping()[name] = color
-    wanted = {**matplotlib.rcParamsDefault, **STYLE, **dict.fromkeys(TEXT_SIZES, medium.text_pt)}
-    wanted["svg.hashsalt"] = figure_id
+    wanted = {**matplotlib.rcParamsDefault, **STYLE, "font.size": medium.text_pt, "svg.hashsalt": figure_id}
     del wanted["backend"]  # reading it would import pyplot
     changed = {name: value for name, value in wanted.items() if matplotlib.rcParams[name] != value}
     # Setting all of them takes 10 ms. Names may have characters that the font lacks.
@@ -66,52 +66,94 @@ def draw(chart: Chart, figure_id: str, title: str, medium: Medium = PAGE, write:
         return write(canvas) if write else svg_of(canvas, ": ".join(filter(None, (title, chart.axes_text))))
 
 
-NOT_SHOWN = re.compile(
-    r"(?s)<!--.*?-->|<defs>\s*<clipPath.*?</defs>|<path [^>]*style=\"fill: none\"/>| transform=\"rotate\(-0 [^\"]*\""
-    r'| clip-path="[^"]*"| id="[\w.]+_\d+"|(?:font-size|font-family|stroke-dashoffset): [^;"]*;? ?|xlink:(?=href)'
+# Of a drawing: texts with space around them, ids, styles, paths, what the page does not need, and numbers of places.
+PARTS = re.compile(
+    r'>[^<]*<| id="[^"]*"| style="([^"]*)"| d="([^"]*)"| clip-path="[^"]*"| transform="rotate\(-0 [^"]*"|xlink:(?=href)'
+    r"|-?\d+\.\d+|\s*\n"
 )
-PLACES = re.compile(r' (?:d|x|y|width|height|transform)="[^"]*"')
-EMPTY = re.compile(r"<(g|defs)>\s*</\1>|<g/>")
-GROUPS = re.compile(r'(<g id="group:[^"]*">)((?:(?!</?g\b).)*)</g>(?:\1((?:(?!</?g\b).)*)</g>)+')
-OF_CELLS = re.compile(r'<g id="(data-\w+):([^"]*)">((?:(?!</?g\b).)*)</g>')  # a pointer is on what is inside
-WRAPPED = re.compile(r"<g>(<(?:text|path|use)\b[^>]*?(?:/>|>[^<]*</text>))</g>")
+COMMAND = re.compile(r"([MLCQz])([^MLCQz]*)")  # of a path
+NOT_OF_PAGE = re.compile(  # what its style sheet has for all texts
+    f"(?:font-size|font-family|stroke-dashoffset): [^;]*;? ?|text-anchor: start;? ?|fill: {PLACEHOLDERS[INK]}"
+)
+TAGS = re.compile(r'<g(?: id="(data-\w+):([^"]*)")?[^>]*>|</g>|<(?:path|use|text)(?! id=)')
 
 
 def svg_of(canvas: "Canvas", label: str) -> str:
     """Return a drawing as an inline SVG element, the same text for the same drawing. label: its accessible name."""
-    buffer = io.BytesIO()
-    canvas.savefig(buffer, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
-    box, text = re.search(r'viewBox="([^"]*)"[^>]*>(.*)</svg>', buffer.getvalue().decode(), re.DOTALL).groups()
-    text = NOT_SHOWN.sub("", text.partition("</style>\n </defs>")[2] or text)
-    text = re.sub(r"\s*\n\s*", "", PLACES.sub(_short, text)).replace(' style=""', "")
-    defined = re.findall("<defs>.*?</defs>", text)
-    text = re.sub("<defs>.*?</defs>", "", text)
-    while (shorter := WRAPPED.sub(r"\1", EMPTY.sub("", text))) != text:
-        text = shorter
-    text = GROUPS.sub(_joined, text)
-    text = re.sub(r'<g id="group:([^"]*)">', r"<g><title>\1</title>", text)
-    text = OF_CELLS.sub(lambda found: re.sub(r"<(\w+) ", rf'<\1 {found[1]}="{found[2]}" ', found[3]), text)
-    text = "".join(defined).replace("</defs><defs>", "") + text
+    from matplotlib.backends.backend_svg import FigureCanvasSVG
+
+    buffer = io.StringIO()
+    FigureCanvasSVG(canvas).print_svg(buffer, metadata={"Date": None, "Creator": None})
+    box, text = re.search(r'viewBox="([^"]*)"[^>]*>(.*)</svg>', buffer.getvalue(), re.DOTALL).groups()
+    text = re.sub("(?s)<!--.*?-->|<metadata>.*?</metadata>|<style.*?</style>|<clipPath.*?</clipPath>", "", text)
+    text = PARTS.sub(_shorter, text)
+    defined = "".join(re.findall("<defs>(.*?)</defs>", text))
+    text = re.sub("<defs>.*?</defs>|<defs/>", "", text)
+    text = _without_groups(re.sub('<path [^>]*style="fill:none"/>', "", text))
     for name, color in PLACEHOLDERS.items():
-        text = text.replace(color, f"var(--{name})")
+        text, defined = (of.replace(color, f"var(--{name})") for of in (text, defined))
     rules = []
     for style, num in Counter(re.findall(r' style="([^"]*)"', text)).items():
-        short = style.replace("; ", ";").replace(": ", ":")
-        name = f"s{zlib.crc32(short.encode()):x}"  # says what the style is
+        name = f"s{zlib.crc32(style.encode()):x}"  # says what the style is
         if num > 1:
-            rules.append(f".chart .{name}{{{short}}}")
+            rules.append(f".chart .{name}{{{style}}}")
             text = text.replace(f' style="{style}"', f' class="{name}"')
     style, width = f"<style>{' '.join(rules)}</style>", box.split()[2]
+    text = f"<defs>{defined}</defs>" * bool(defined) + text
     head = f'class="chart" role="img" aria-label="{escape(label)}" viewBox="{box}" style="--drawn: {width}"'
     return f"<svg {head}>\n{style}\n{text.replace('><', chr(62) + chr(10) + chr(60))}\n</svg>\n"
 
 
-def _short(places: re.Match) -> str:
-    """Return places rounded to 0.1, a path without spaces that it does not need."""
-    text = re.sub(r"-?\d+\.\d+", lambda number: f"{float(number[0]):.1f}".removesuffix(".0"), places[0])
-    return re.sub(r"\s*([MLCQz])\s*", r"\1", text) if text.startswith(" d=") else text
+def _shorter(part: re.Match) -> str:
+    """Return a part of a drawing without what the page does not need; places are rounded to 0.1."""
+    text = part[0]
+    if text[0] == ">":
+        return f">{text[1:-1].strip()}<"
+    if text.startswith(" id"):
+        return text
+    if part[1] is not None:
+        return _style(part[1])
+    if part[2] is not None:
+        return f' d="{_path(part[2])}"'
+    return f"{float(text):.1f}".removesuffix(".0") if text[0] in "-0123456789" else ""
 
 
-def _joined(groups: re.Match) -> str:
-    """Return successive groups that show the same as one."""
-    return groups[1] + groups[0].replace(groups[1], "").replace("</g>", "") + "</g>"
+def _path(text: str) -> str:
+    """Return a path in relative coordinates, which takes about half the bytes."""
+    words, here, start = [], (0.0, 0.0), (0.0, 0.0)
+    for command, numbers in COMMAND.findall(text):
+        offsets = [round(float(at) - here[place % 2], 1) + 0.0 for place, at in enumerate(numbers.split())]
+        if command == "L" and 0 in offsets:
+            words.append(f"h{offsets[0]:g}" if offsets[0] else f"v{offsets[1]:g}")
+        else:
+            words.append(command.lower() + " ".join(f"{offset:g}" for offset in offsets))
+        here = (here[0] + offsets[-2], here[1] + offsets[-1]) if offsets else start
+        start = here if command == "M" else start
+    return "".join(words).replace(" -", "-")
+
+
+@cache
+def _style(text: str) -> str:
+    """Return the attribute of a style."""
+    text = NOT_OF_PAGE.sub("", text).strip("; ").replace("; ", ";").replace(": ", ":")
+    return f' style="{text}"' if text else ""
+
+
+def _without_groups(text: str) -> str:
+    """Return a drawing without groups. Its gids are attributes of elements: those of lines of all inside."""
+    groups = [repeat("")]  # attributes of the elements in each open group
+
+    def shown(tag: re.Match) -> str:
+        kind, value = tag.groups()
+        if tag[0] == "</g>":
+            groups.pop()
+        elif not tag[0].startswith("<g"):
+            return tag[0] + next(groups[-1], "")
+        elif kind:
+            attributes = [f' {kind}="{of}"' if of else "" for of in value.split(" ")]
+            groups.append(repeat(f' {kind}="{value}"') if kind == LINE[:-1] else iter(attributes))
+        else:
+            groups.append(groups[-1])
+        return ""
+
+    return TAGS.sub(shown, text)

@@ -3,9 +3,10 @@
 import math
 import re
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from itertools import pairwise
+from io import StringIO
+from itertools import compress, pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -24,7 +25,6 @@ from regatta.report.chart import (
     ZOOMED,
     Chart,
     Medium,
-    PlotAxis,
     Style,
 )
 
@@ -37,13 +37,13 @@ PLOT, LINE_HEIGHT = 14.5, 1.45  # height of a plot, and of a line of text on a p
 ROW, TWO_LINES = 1.65, 2.8  # height of a row, by the lines of its name
 MOST_ROWS = 24  # of more, values stand side by side
 MOST_GROUPS = 5  # whose names fit above their values
-MOST_LABEL, MOST_NAME = 13, 24  # characters of a line of a label, and of the name of a row
+MOST_LABEL, MOST_NAME = 13, 22  # characters of a line of a label, and of the name of a row
 EMPHASES = (1.6, 0.9, 0.6)  # size of lines and marks of each color: those drawn later don't hide equal ones below
 WIDER = 1.7  # than the last series of a color: the others, so that they are seen below it where lines coincide
 DOT, MANY_PLACES = 4.5, 24  # of more places, dots are half as large: they would hide the lines
 FAINT, BAND = 0.45, 0.2  # opacity of launches, and of bands
-LEAST_ABOVE_0, LEAST_ZOOMED = 0.5, 0.04  # of the highest value: an axis of rows begins above 0 if all are higher
 LOG_RATIO = 10  # highest to lowest value of a logarithmic axis of rows, at least
+OFFSET = {"textcoords": "offset points", "annotation_clip": False}
 
 
 def split_common(labels: Sequence[str]) -> tuple[str, list[str]]:
@@ -78,19 +78,28 @@ def apart(wanted: Sequence[float], heights: Sequence[float], highest: float) -> 
     return places
 
 
-def new_plot(canvas: "Canvas", medium: Medium, height: float, has_rows: bool = False) -> "Axes":
-    """Return the plot of a canvas of this height, in text heights. has_rows: it is no smaller on a slide."""
-    height_in = height * medium.text_pt / 72
+def new_plots(
+    canvas: "Canvas",
+    medium: Medium,
+    height: float,
+    has_rows: bool = False,
+    width_in: float | None = None,
+    widths: Sequence[float] = (1,),
+) -> "Sequence[Axes]":
+    """Return the plots of a canvas of this height, in text heights, side by side. has_rows: no smaller on a slide."""
+    width_in, height_in = width_in or medium.width_in, height * medium.text_pt / 72
     factor = max(1, height_in / medium.height_in) if has_rows and medium.height_in else 1
-    canvas.set_size_inches(factor * medium.width_in, factor * medium.height_in if medium.height_in else height_in)
-    return canvas.subplots()
+    canvas.set_size_inches(factor * width_in, factor * medium.height_in if medium.height_in else height_in)
+    return canvas.subplots(1, len(widths), squeeze=False, sharey=True, width_ratios=widths)[0]
 
 
 def lay_out(canvas: "Canvas", medium: Medium, *heading: str) -> None:
     """Write what stands above the plots, and give these the place that texts around them leave. Marks come later."""
+    from matplotlib.backends.backend_svg import RendererSVG
+
     text, (width, height) = SEPARATOR.join(filter(None, heading)), canvas.bbox.size
     above = canvas.text(0.01, 1, "\n".join(textwrap.wrap(text, int(width / (0.55 * medium.text_pt)))), va="top")
-    renderer = canvas._get_renderer()
+    renderer = RendererSVG(width, height, StringIO(), image_dpi=72)
     boxes, first, last = [one.get_tightbbox(renderer) for one in canvas.axes], canvas.axes[0].bbox, canvas.axes[-1].bbox
     top, *below = (one.get_window_extent(renderer).height for one in (above, *canvas.legends))
     gap = 0.3 * medium.text_pt
@@ -116,191 +125,210 @@ def add_legend(canvas: "Canvas", handles: Mapping[str, object], gids: Sequence[s
         text.set_gid(gid)
 
 
-def _handle(style: Style):
+def _handle(style: Style, **look: object):
     from matplotlib.lines import Line2D
 
-    look = {"color": style.color, "alpha": style.opacity, "marker": style.marker or "none", "markersize": 5}
-    return Line2D([], [], linewidth=1.5, dashes=style.dashes or (None, None), **look)
+    look = {"linestyle": style.line, "linewidth": 1.5, "marker": style.marker or "none", "markersize": 5} | look
+    return Line2D([], [], color=style.color, alpha=style.opacity, **look)
 
 
-def _mark(axes: "Axes", x: Sequence[float], y: Sequence[float], gid: str | None, **style: object) -> None:
+def gids_of(values: Iterable[str], kind: str = CELL) -> str | None:
+    """Return the gid of marks with these cells, one for each mark; empty: none."""
+    values = list(values)
+    return kind + " ".join(values) if any(values) else None
+
+
+def _marks(
+    axes: "Axes",
+    chart: Chart,
+    rows: "pd.DataFrame",
+    places: np.ndarray,
+    style: Style,
+    bars: tuple[Sequence[str], float, float],
+    dot: float,
+    is_across: bool = True,
+    **look: object,
+) -> None:
+    """Draw of each row a bar, its launches as dots, and its value. At one place all but the first value are hollow.
+
+    A value that is missing stands at the low end of the axis. bars: columns of their ends, width and opacity. dot:
+    size of a launch. is_across: values are vertical. look: of values.
+    """
+    from matplotlib.collections import PathCollection
     from matplotlib.lines import Line2D
+    from matplotlib.path import Path
 
-    axes.add_artist(Line2D(x, y, gid=gid, **style))
+    def draw(pairs: list[np.ndarray], **of_lines: object) -> None:
+        """Draw the segments between pairs of values of each row; those of length 0 are dots."""
+        paths, of_cells = [], []
+        for place, cell, of in zip(places, cells, pairs, strict=True):
+            points = np.full((of.size, 2), place)
+            points[:, int(is_across)] = of.ravel()
+            if of.size:
+                paths.append(Path(points, [Path.MOVETO, Path.LINETO] * len(of)))
+                of_cells.append(cell)
+        if paths:
+            of_lines |= {"facecolors": "none", "edgecolors": style.color, "zorder": 2, "clip_on": False}
+            axes.add_collection(PathCollection(paths, gid=gids_of(of_cells), **of_lines), autolim=False)
 
-
-def _dots(axes: "Axes", x: Sequence[float], y: Sequence[float], gid: str | None, size: float, **style: object) -> None:
-    """Draw dots as one path: lines of length 0 with round ends."""
-    dots = ([value for one in of for value in (one, one, math.nan)] for of in (x, y))
-    _mark(axes, *dots, gid, linewidth=size, solid_capstyle="round", **style)
-
-
-def gid_of(row: Mapping, name: str) -> str | None:
-    return f"{CELL}{row[name]}" if row[name] else None
-
-
-def _launches(frame: "pd.DataFrame") -> list[str]:
-    return [name for name in frame if name.startswith("launch ")]
-
-
-def _values(row: dict) -> list[float]:
-    """Return the different values of the launches of a mark."""
-    values = (value for name, value in row.items() if name.startswith("launch ") and not math.isnan(value))
-    return list(dict.fromkeys(values))
+    look = {"color": style.color, "alpha": style.opacity, "marker": style.marker, "clip_on": False} | look
+    cells, (columns, width, opacity) = rows[chart.cell].tolist(), bars
+    pairs = [pair[~np.isnan(pair).any(axis=1)] for pair in rows[[*columns]].to_numpy(float)[:, None]]
+    draw(pairs, linewidths=width, alpha=opacity, capstyle="butt")
+    launches = [np.unique(of[~np.isnan(of)]) for of in rows[chart.launches].to_numpy(float)]
+    if not style.is_context:
+        pairs = [np.stack([of, of], axis=1)[len(of) == 1 :] for of in launches]  # one launch is the value
+        draw(pairs, linewidths=dot, alpha=FAINT * look["alpha"], capstyle="round")
+    low, high = axes.get_ylim() if is_across else axes.get_xlim()
+    values = np.clip(np.nan_to_num(rows["y"].to_numpy(float), nan=low), low, high)
+    is_first = np.isin(np.arange(len(places)), np.unique(places, return_index=True)[1])
+    for chosen, fill in ((is_first, style.color), (~is_first, GROUND))[: 1 + (not is_first.all())]:
+        at = (places[chosen], values[chosen])[:: 1 if is_across else -1]
+        gid = gids_of(compress(cells, chosen))
+        axes.add_artist(Line2D(*at, linestyle="none", gid=gid, zorder=3, markerfacecolor=fill, **look))
 
 
 def draw_lines(canvas: "Canvas", chart: Chart, medium: Medium) -> None:
     """Draw a line for each series through its values, with bands of its intervals and faint launches."""
     styles, frame = chart.styles, chart.frame
-    named = [name for name, style in styles.items() if not style.is_context]
-    context = [name for name, style in styles.items() if style.is_context]
-    is_labelled = sum(not styles[name].is_guide for name in named) <= MOST_LABELS
-    common, rest = split_common([name for name in named if not styles[name].is_guide]) if is_labelled else ("", [])
-    texts = dict(zip([name for name in named if not styles[name].is_guide], rest, strict=True)) if is_labelled else {}
-    labels = {name: in_two_lines(texts.get(name, name), MOST_LABEL) for name in named}
+    context, guides = ([name for name in styles if getattr(styles[name], kind)] for kind in ("is_context", "is_guide"))
+    lines = [name for name in styles if name not in (*context, *guides)]
+    is_labelled = len(lines) <= MOST_LABELS
+    common, rest = split_common(lines) if is_labelled else ("", lines)
+    labels = dict(zip([*guides, *lines], [*guides, *rest], strict=True))
+    known = frame.dropna(subset="y")
+    ends = known[~known[chart.series].duplicated(keep="last")].set_index(chart.series)
     if context:  # its label stands at the lowest of those that are longest
-        ends = {name: chart.of(name).dropna(subset="y").iloc[-1] for name in context}
-        last = max(context, key=lambda name: (ends[name]["x"], -ends[name]["y"]))
-        labels[last] = in_two_lines(chart.context, MOST_LABEL)
+        labels[max(context, key=lambda name: (ends["x"][name], -ends["y"][name]))] = chart.context
+    labels = {name: in_two_lines(label, MOST_LABEL) if is_labelled else label for name, label in labels.items()}
     num_lines = sum(1 + label.count("\n") for label in labels.values()) if is_labelled else 0
-    axes = new_plot(canvas, medium, 5.5 + max(PLOT * chart.stretch, LINE_HEIGHT * num_lines))
-    values = frame[["y", *chart.ends, *_launches(frame), *({"minimum", "maximum"} & {*frame})]].to_numpy(float)
+    [axes] = new_plots(canvas, medium, 5.5 + max(PLOT * chart.stretch, LINE_HEIGHT * num_lines))
     chart.x.scale(axes, "x", frame["x"].dropna().tolist())
-    is_zoomed = chart.y.scale(axes, "y", values[~np.isnan(values)].tolist())
+    is_zoomed = chart.y.scale(axes, "y", chart.values)
     axes.set_xlabel(chart.x.label)
     axes.grid(visible=True)
-    gids = {name: chart.cells_of(*(context if name in context else [name])) for name in labels}
-    drawn = []
+    gids, drawn = {name: chart.cells_of(*(context if name in context else [name])) for name in labels}, []
     if is_labelled:
+        where = {"xycoords": axes.get_yaxis_transform(), "textcoords": "offset points", "va": "center"}
         for name, label in labels.items():
-            style = styles[name]
-            sign = f"{SIGNS[style.marker]} " if style.marker and not style.is_context else ""
-            where = {"xycoords": axes.get_yaxis_transform(), "textcoords": "offset points", "va": "center"}
-            place = (1, chart.of(name)["y"].dropna().iloc[-1])
-            drawn.append(axes.annotate(sign + label, place, (5, 0), color=style.color, gid=gids[name], **where))
+            sign = f"{SIGNS[styles[name].marker]} " if name in lines else ""
+            look = {"color": styles[name].color, "gid": gids[name]}
+            drawn.append(axes.annotate(sign + label, (1, ends["y"][name]), (5, 0), **look, **where))
     else:
-        order = sorted(labels, key=lambda name: not styles[name].is_guide)
-        handles = {chart.context if name in context else name: _handle(styles[name]) for name in order}
-        add_legend(canvas, handles, [gids[name] for name in order], medium)
+        handles = {label: _handle(styles[name]) for name, label in labels.items()}
+        add_legend(canvas, handles, list(gids.values()), medium)
     lay_out(canvas, medium, chart.y.heading, chart.heading, common, ZOOMED * is_zoomed)
     drawn.sort(key=lambda label: label.xy[1])
     wanted = [axes.transData.transform((axes.get_xlim()[0], label.xy[1]))[1] for label in drawn]
     heights = [LINE_HEIGHT * medium.text_pt * (1 + label.get_text().count("\n")) for label in drawn]
     for label, place, wish in zip(drawn, apart(wanted, heights, axes.bbox.ymax), wanted, strict=True):
         label.xyann = (5, place - wish)
-    colors = list(dict.fromkeys(styles[name].color for name in named if not styles[name].is_guide))
-    emphases = dict(zip(colors, EMPHASES, strict=False)) if len(colors) > 1 else {}
+    colors = list(dict.fromkeys(styles[name].color for name in lines))
+    emphases = dict(zip(colors, EMPHASES, strict=False)) if len(colors) > 1 else dict.fromkeys(colors, 1.0)
     for name, style in styles.items():
-        _line(axes, chart, chart.of(name), style, emphases.get(style.color, EMPHASES[-1] if len(colors) > 1 else 1))
+        _line(axes, chart, chart.of(name), style, emphases.get(style.color, EMPHASES[-1]))
     _crosses(axes, chart)
 
 
 def _crosses(axes: "Axes", chart: Chart) -> None:
     """Mark at the bottom where series have a gap, one above the other: their cells failed."""
-    failed = chart.frame[
-        chart.frame["y"].isna() & ~chart.frame[chart.series].map(lambda of: chart.styles[of].is_context)
-    ]
+    from matplotlib.lines import Line2D
+
+    is_context = chart.frame[chart.series].map(lambda name: chart.styles[name].is_context)
+    failed, where = chart.frame[chart.frame["y"].isna() & ~is_context], axes.get_xaxis_transform()
+    look = {"marker": "x", "markersize": 6, "markeredgewidth": 2, "color": BAD, "linestyle": "none", "zorder": 4}
     for (x, cell), number in zip(failed[["x", chart.cell]].to_numpy(), failed.groupby("x").cumcount(), strict=True):
-        look = {"marker": "x", "markersize": 6, "markeredgewidth": 2, "color": BAD, "linestyle": "none"}
-        _mark(
-            axes, [x], [0.03 + 0.06 * number], f"{CELL}{cell}", transform=axes.get_xaxis_transform(), zorder=4, **look
-        )
+        axes.add_artist(Line2D([x], [0.03 + 0.06 * number], gid=f"{CELL}{cell}", transform=where, **look))
 
 
 def _line(axes: "Axes", chart: Chart, rows: "pd.DataFrame", style: Style, emphasis: float) -> None:
-    """Draw one series. Of several values at one place the line goes through the first; the others are hollow."""
-    common, gid = {"color": style.color, "alpha": style.opacity}, chart.cells_of(*rows[chart.series].head(1))
-    gid = gid if all(rows[chart.cell]) else None
+    """Draw one series. Of several values at one place the line goes through the first."""
+    from matplotlib.lines import Line2D
+
     if rows["x"].isna().all():
-        axes.axhline(rows["y"].iloc[0], color=style.color, dashes=style.dashes, linewidth=1.2, zorder=1.5)
+        axes.axhline(rows["y"].iloc[0], color=style.color, linestyle=style.line, linewidth=1.2, zorder=1.5)
         return
     wider = WIDER if style.opacity < 1 else 1
     width = 1.2 if style.is_guide else 1 if style.is_context else 1.8 * emphasis * wider
     on_line = rows[~rows["x"].duplicated()]
-    line_gid = LINE + " ".join(on_line[chart.cell]) if gid else None
-    _mark(axes, on_line["x"], on_line["y"], line_gid, dashes=style.dashes or (None, None), linewidth=width, **common)
+    gid = LINE + " ".join(on_line[chart.cell]) if all(rows[chart.cell]) else None
+    x, y, low, high = on_line[["x", "y", *chart.ends]].to_numpy(float).T
+    look = {"color": style.color, "alpha": style.opacity, "linestyle": style.line, "linewidth": width}
+    axes.add_artist(Line2D(x, y, gid=gid, **look))
     if style.is_guide:
         return
-    low, high = chart.ends
-    if not style.is_context and rows.loc[rows["y"].notna(), [low, high]].notna().all(axis=None):
-        look = {"color": style.color, "alpha": BAND, "linewidth": 0}
-        axes.fill_between(on_line["x"], on_line[low], on_line[high], gid=line_gid, **look)
+    if not style.is_context and not np.isnan([low, high])[:, ~np.isnan(y)].any():
+        axes.fill_between(x, low, high, gid=gid, color=style.color, alpha=BAND, linewidth=0)
     dot = DOT * (0.5 if chart.frame["x"].nunique() > MANY_PLACES else 1)
     dot = dot / 2 if style.is_context else emphasis * dot * wider**0.5
-    for row, is_first in zip(rows.to_dict("records"), ~rows["x"].duplicated(), strict=True):
-        if math.isnan(row["y"]):
-            continue
-        cell, launches = gid_of(row, chart.cell), _values(row)
-        if len(launches) > 1 and not style.is_context:
-            look = {"color": style.color, "alpha": FAINT * style.opacity}
-            _dots(axes, [row["x"]] * len(launches), launches, cell, 0.75 * dot, **look)
-        if "minimum" in rows and not style.is_context:
-            _mark(axes, [row["x"]] * 2, [row["minimum"], row["maximum"]], cell, linewidth=1, **common)
-        fill = style.color if is_first else GROUND
-        shape = {"marker": style.marker, "markersize": dot, "markeredgewidth": 0.2 * dot, "markerfacecolor": fill}
-        _mark(axes, [row["x"]], [row["y"]], cell, linestyle="none", zorder=3, **shape, **common)
+    ranges = [name for name in ("minimum", "maximum") if name in rows and not style.is_context]
+    shape = {"markersize": dot, "markeredgewidth": 0.2 * dot}
+    known = rows.dropna(subset="y")
+    _marks(axes, chart, known, known["x"].to_numpy(), style, (ranges, 1, style.opacity), 0.75 * dot, **shape)
+
+
+def _row_names(chart: Chart, rows: "pd.DataFrame", has_words: bool) -> tuple[str, list[str]]:
+    """Return what the names of all rows have in common, and the rest of each: category, series and shape."""
+    columns = [] if has_words else [rows[chart.series]]
+    if chart.x.is_categorical:
+        columns.insert(0, rows["x"].map(dict(chart.x.ticks)).str.replace("\n", SEPARATOR))
+    elif "shape" in rows and rows[chart.series].duplicated().any():
+        columns.append(rows["shape"])
+    common, names = split_common([SEPARATOR.join(filter(None, of)) for of in zip(*columns, strict=True)])
+    return common, [in_two_lines(name, MOST_NAME) for name in names]
 
 
 def draw_rows(canvas: "Canvas", chart: Chart, medium: Medium) -> None:
     """Draw a row for each value, with its interval or range, launches and number; of many, values side by side."""
-    guides = [name for name, style in chart.styles.items() if style.is_guide]
-    rows = chart.frame[~chart.frame[chart.series].isin(guides)]
+    styles, series = chart.styles, chart.series
+    is_guide = chart.frame[series].isin([name for name, style in styles.items() if style.is_guide])
+    rows, guides = chart.frame[~is_guide], chart.frame[is_guide].drop_duplicates(series)
     rows = rows.sort_values("x", kind="stable") if chart.x.is_categorical else rows
-    is_across, text = len(rows) > MOST_ROWS, dict(chart.x.ticks)
-    words = rows[chart.series].nunique() > 1 and chart.x.is_categorical and rows["x"].is_unique  # of each value
-    shapes = rows.groupby(chart.series)["x"].transform("size") > rows.groupby(chart.series)["x"].transform("nunique")
-    parts = [
-        (
-            text.get(row["x"], "").replace("\n", SEPARATOR) if chart.x.is_categorical else "",
-            "" if words else row[chart.series],
-            row["shape"] if shapes[index] and "shape" in rows else "",
-        )
-        for index, row in rows.iterrows()
-    ]
-    common, names = split_common([SEPARATOR.join(filter(None, of)) for of in parts])
-    names = [in_two_lines(name, MOST_NAME) for name in names]
+    is_across, found = len(rows) > MOST_ROWS, [name for name in styles if name in set(rows[series])]
+    has_words = len(found) > 1 and chart.x.is_categorical and rows["x"].is_unique  # each says something of one value
+    common, names = ("", []) if is_across else _row_names(chart, rows, has_words)
     row_height = (TWO_LINES if any("\n" in name for name in names) else ROW) * chart.stretch
     height = PLOT * chart.stretch if is_across else max(row_height * len(rows), 5)
-    axes = new_plot(canvas, medium, height + 6, has_rows=True)
-    values = chart.frame[["y", *chart.ends, *_launches(rows)]].to_numpy(float)
-    axis = _near(chart.y, values := values[~np.isnan(values)])
-    is_zoomed = axis.scale(axes, "y" if is_across else "x", values.tolist())
+    [axes] = new_plots(canvas, medium, height + 6, has_rows=True)
+    is_log = chart.y.is_log and max(chart.values) > LOG_RATIO * min(chart.values)
+    axis = replace(chart.y, is_log=is_log, low=chart.y.low or None)  # rows are no bars from 0
+    is_zoomed = axis.scale(axes, "y" if is_across else "x", chart.values)
     places = rows["x"].to_numpy(float) if is_across else np.arange(len(rows), dtype=float)
+    axes.grid(visible=True, axis="y" if is_across else "x")
     if is_across:
         axes.set(xlim=(places.min() - 0.6, places.max() + 0.6), xlabel=chart.x.label)
         axes.locator_params(axis="x", nbins=8, integer=True)
         axes.xaxis.set_major_formatter("{x:,.0f}")
+        if len(found) > 1:
+            handles = {name: _handle(styles[name], linestyle="none") for name in found if name}
+            add_legend(canvas, handles, list(map(chart.cells_of, handles)), medium)
+        if "group" in rows:
+            _groups(axes, rows)
     else:
-        axes.set(ylim=(len(rows) - 0.5, -0.5))
-        axes.set_yticks([])
+        axes.set(ylim=(len(rows) - 0.5, -0.5), yticks=[])
         axes.spines["left"].set_visible(False)
-        for number, (name, (_, row)) in enumerate(zip(names, rows.iterrows(), strict=True)):
-            value = "" if math.isnan(row["y"]) else with_minus_signs(chart.y.written(row["y"]))
-            _beside(axes, number, name, "right", medium)
-            _beside(axes, number, " ".join(filter(None, (value, row[chart.series] if words else ""))), "left", medium)
-    axes.grid(visible=True, axis="y" if is_across else "x")
-    limits = chart.frame.loc[chart.frame[chart.series].isin(guides), "y"]
-    for name in guides:
-        at = chart.of(name)["y"].iloc[0]
-        look = {"color": GREY, "dashes": chart.styles[name].dashes, "linewidth": 1.2, "zorder": 1.5}
+        for number, (name, value, word) in enumerate(zip(names, rows["y"], rows[series], strict=True)):
+            shown = "" if math.isnan(value) else with_minus_signs(chart.y.written(value))
+            beside(axes, number, name, 0, medium)
+            beside(axes, number, f"{shown} {word * has_words}".strip(), 1, medium)
+    for name, at in guides[[series, "y"]].itertuples(index=False):
+        look = {"color": GREY, "linestyle": styles[name].line, "linewidth": 1.2, "zorder": 1.5}
         (axes.axhline if is_across else axes.axvline)(at, **look)
-        where = {"textcoords": "offset points", "color": GREY, "annotation_clip": False}
+        side = "center" if len(guides) == 1 else "left" if at == guides["y"].max() else "right"
         if is_across:
-            axes.annotate(name, (1, at), (3, 0), xycoords=axes.get_yaxis_transform(), va="center", **where)
+            where = {"xy": (1, at), "xytext": (3, 0), "xycoords": axes.get_yaxis_transform(), "va": "center"}
         else:
-            side = "center" if len(guides) == 1 else "left" if at == max(limits) else "right"
-            axes.annotate(name, (at, 1), (0, 2), xycoords=axes.get_xaxis_transform(), ha=side, va="bottom", **where)
-    found = [name for name in chart.styles if name and name in set(rows[chart.series])]
-    if is_across and found and rows[chart.series].nunique() > 1:
-        handles = {name: _handle(chart.styles[name]) for name in found}
-        for handle in handles.values():
-            handle.set_linestyle("none")
-        add_legend(canvas, handles, [chart.cells_of(name) for name in found], medium)
-    if is_across and "group" in rows:
-        _groups(axes, rows)
-    lay_out(canvas, medium, chart.y.heading, chart.heading, common if not is_across else "", ZOOMED * is_zoomed)
-    for place, row in zip(places, rows.to_dict("records"), strict=True):
-        _row(axes, chart, row, place, is_across)
+            where = {"xy": (at, 1), "xytext": (0, 2), "xycoords": axes.get_xaxis_transform(), "ha": side}
+        axes.annotate(name, color=GREY, **OFFSET, **where)
+    lay_out(canvas, medium, chart.y.heading, chart.heading, common, ZOOMED * is_zoomed)
+    ends = ("minimum", "maximum") if "minimum" in rows else chart.ends
+    bars, dot = (ends, *((1.8, 0.7) if is_across else (6, 0.3))), {"alpha": 1, "markersize": 3 if is_across else 5}
+    tick = {"alpha": 1, "marker": "|", "markersize": 12, "markeredgewidth": 2}
+    for name in found:
+        for is_known in (True, False):
+            chosen = ((rows[series] == name) & (rows["y"].notna() == is_known)).to_numpy()
+            look = tick if is_known and not is_across else dot
+            _marks(axes, chart, rows[chosen], places[chosen], styles[name], bars, DOT, is_across=is_across, **look)
 
 
 def _groups(axes: "Axes", rows: "pd.DataFrame") -> None:
@@ -315,56 +343,10 @@ def _groups(axes: "Axes", rows: "pd.DataFrame") -> None:
             axes.annotate(name[-9:], place, xycoords=axes.get_xaxis_transform(), ha="center", va="bottom")
 
 
-def _near(axis: PlotAxis, values: np.ndarray) -> PlotAxis:
-    """Return the axis of rows: it begins near the values if all are far from 0; logarithmic only for a wide range."""
-    low, high = values.min(), values.max()
-    if axis.low or axis.high is not None or low <= 0 or (axis.is_log and high > LOG_RATIO * low):
-        return axis
-    half = max(high - low, LEAST_ZOOMED * high) / 2
-    is_far, middle = low > LEAST_ABOVE_0 * high, (low + high) / 2
-    ends = {"low": middle - 1.16 * half, "high": middle + 1.16 * half} if is_far else {"low": 0}
-    return replace(axis, is_log=False, **ends)
-
-
-def _beside(axes: "Axes", row: int, text: str, side: str, medium: Medium) -> None:
-    """Write the name (right-aligned) or number of a row; each line is a text, so that a smaller one is aligned too."""
+def beside(axes: "Axes", row: int, text: str, end: int, medium: Medium, gap: float = 6, **look: object) -> None:
+    """Write a text before a row (end 0) or behind it (1). Each line is a text, so that a smaller one is aligned too."""
     lines = text.split("\n")
+    look = {"ha": "left" if end else "right", "xycoords": axes.get_yaxis_transform(), "va": "center_baseline"} | look
     for index, line in enumerate(lines):
-        offset = (-6 if side == "right" else 6, 1.2 * medium.text_pt * ((len(lines) - 1) / 2 - index))
-        where = {"xycoords": axes.get_yaxis_transform(), "textcoords": "offset points", "va": "center_baseline"}
-        axes.annotate(line, (side == "left", row), offset, ha=side, annotation_clip=False, **where)
-
-
-def _row(axes: "Axes", chart: Chart, row: dict, place: float, is_across: bool) -> None:
-    """Draw interval or range, launches and value. A mark without a value stands at the low end."""
-    style, cell, end = chart.styles[row[chart.series]], gid_of(row, chart.cell), "y" if is_across else "x"
-    color, launches = {"color": style.color}, _values(row)
-
-    def at(values: Sequence[float]) -> tuple:
-        places = [place] * len(values)
-        return (places, values) if is_across else (values, places)
-
-    if math.isnan(row["y"]):
-        low = getattr(axes, f"get_{end}lim")()[0]
-        _mark(axes, *at([low]), cell, marker=style.marker, markersize=5, linestyle="none", clip_on=False, **color)
-        return
-    ends = [row[name] for name in (("minimum", "maximum") if "minimum" in row else chart.ends)]
-    if not math.isnan(ends[0]):
-        gid = f"{LINE}{row[chart.cell]}" if cell else None
-        _mark(
-            axes,
-            *at(ends),
-            gid,
-            linewidth=1.8 if is_across else 6,
-            alpha=0.3 + 0.4 * is_across,
-            solid_capstyle="butt",
-            **color,
-        )
-    if len(launches) and not style.is_context:
-        _dots(axes, *at(launches), cell, DOT, alpha=FAINT, **color)
-    shape = (
-        {"marker": style.marker, "markersize": 3 if is_across else 5}
-        if is_across
-        else {"marker": "|", "markersize": 12, "markeredgewidth": 2}
-    )
-    _mark(axes, *at([row["y"]]), cell, linestyle="none", **shape, **color)
+        above = 1.2 * medium.text_pt * ((len(lines) - 1) / 2 - index)
+        axes.annotate(line, (end, row), (gap if end else -gap, above), **OFFSET, **look)

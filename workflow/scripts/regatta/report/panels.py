@@ -214,7 +214,7 @@ def panels(
 
     line: the fields of a label, the first always named. Where labels do not fit, rows are divided by a place, then by
     the shape, which moves from labels to the title; then into parts of `most` labels. Those of context count once.
-    Panels are in the order of `subject_place`, if rows have it, then of their titles.
+    Panels are in the order of `subject_place`, that of the campaign file, then of their titles.
     """
     titles = pd.Series([title(name) for name in rows["cell_name"]], index=rows.index, dtype=object)
     places = rows["subject_place"].groupby(titles).min().to_dict() if "subject_place" in rows else {}

@@ -159,7 +159,13 @@ class ReportData:
         return self.once[key]
 
     def named(self, rows: pd.DataFrame, benchmark: str, without: tuple[str, ...] = ()) -> pd.DataFrame:
-        """Return rows of cells with names (`name_rows`). A stack has the same color and marker in all figures."""
+        """Return rows of cells with names (`name_rows`), and the places of stack and model in the campaign file.
+
+        A stack has the same color and marker in all figures.
+        """
+        subjects = {cell: self.cell_names[cell].parts.get("subject") for cell in self.campaign.by_id}
+        order = {subject: place for place, subject in enumerate(dict.fromkeys(subjects.values()))}
+        rows = rows.assign(subject_place=rows["cell"].map(subjects).map(order))
         places = {name: place for place, name in enumerate(self.campaign.stack_names)}
         rows = rows.assign(stack_place=rows["stack"].map(places)) if len(places) > 1 else rows
         return name_rows(rows, benchmark, without)

@@ -1,179 +1,182 @@
 """The timeline: when launches ran on which hosts, and what the time of the allocations was spent on.
 
-Tables timeline.csv and allocations.csv. Definitions: docs/metrics.md.
+A row of the chart is a host; its axis leaves out long gaps. Definitions: docs/metrics.md.
 """
 
 import itertools
 import math
-from collections.abc import Callable
+from collections import Counter, defaultdict
 from dataclasses import replace
 
 import pandas as pd
 
-from regatta.core.text import UNKNOWN, is_unknown, natural, plural, rank_time, utc_seconds
-from regatta.kit.columns import REAL, TEXT, WHOLE, Column, Columns, in_file
+from regatta.core.text import is_unknown, natural, plural, rank_time, utc_seconds
 from regatta.kit.kinds import LOW, NOTE, RESULT, Kind
+from regatta.report.chart import BAD, COLORS, GOOD, GREY, GRID, Chart, PlotAxis, Style
 from regatta.report.findings import Finding, of_rows, percent_number
 from regatta.report.panels import Figure, Section, Table
-from regatta.store.csv_files import JOBS, LAUNCHES, make_table
-from regatta.topics import gantt
+from regatta.tables.times import (
+    ALLOCATIONS,
+    CLOCK_TOLERANCE_S,
+    DAY,
+    TIMELINE,
+    allocations_table,
+    elapsed_text,
+    hosts_of,
+    timeline_table,
+)
 from regatta.topics.base import ReportData, TableSpec, Topic, plain_rows
-from regatta.topics.gantt import elapsed_text, hosts_of
 
-CLOCK_TOLERANCE_S = 5  # whole seconds, of clocks on different hosts: a launch may seem to start before its job
-_START = "start and end, in seconds since the first launch of the results folder started"
-_SUM = "sum over its launches, each weighted by its share of the allocation's ranks: see below"
-_HOURS = "nodes × GPUs per node × `allocation_s` / 3600, and × `idle_s` / 3600; process hours on CPUs"
-
-
-def _elapsed(name: str) -> Callable[[object], str]:
-    return lambda row: UNKNOWN if is_unknown(getattr(row, name)) else elapsed_text(round(getattr(row, name)))
-
-
-_DURATION = "`end_utc` − `start_utc`, but at least `cells_s`: see below"
-TIMELINE = Columns(
-    Column("start_s", "start", table="launches", text=_elapsed("start_s"), help=_START),
-    *in_file(REAL, _START, "end_s"),
-    Column("duration_s", "duration", table="launches", text=_elapsed("duration_s"), help=_DURATION),
-    *in_file(REAL, "`duration_s` − `cells_s`: start of the ranks, placement check, time between cells", "overhead_s"),
-    *LAUNCHES.declared,
-    *in_file(TEXT, "job in which the launch ran", "job"),
-)
-ALLOCATIONS = Columns(
-    *JOBS.declared,
-    *in_file(TEXT, "hosts of its launches", "hosts"),
-    *in_file(REAL, _START, "start_s", "end_s"),
-    *in_file(WHOLE, "launches of the batch that started after this job and before the next", "num_launches"),
-    *in_file(REAL, "`end_utc` − `start_utc`, but at least the sum of its launches: see below", "allocation_s"),
-    *in_file(REAL, _SUM, "measuring_s", "warmup_s", "cells_s", "launch_start_s"),
-    *in_file(REAL, "part of `launch_start_s`, summed likewise; empty if no launch recorded it", "import_s"),
-    *in_file(REAL, "`allocation_s` minus `cells_s` and `launch_start_s`", "idle_s"),
-    *in_file(REAL, _HOURS, "gpu_hours", "idle_gpu_hours"),
-    *in_file(REAL, "`measuring_s` / `allocation_s`", "measuring_ratio"),
-    *in_file(REAL, "by how much the clock was stepped during the job: see below. Positive is forward", "clock_step_s"),
-)
+MAX_ROWS, MAX_BARS = 64, 13000  # so that the page stays small
+MAX_LAUNCHES = 100  # of more, a bar may sum several
+MAX_SUMS = 400  # of all rows: bars that each sum several launches
+MAX_BREAKS = 10
+MAX_TICKS = 5
+STEPS = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200)
+STEPS += tuple(DAY * days for days in (1, 2, 5, 10, 20, 50, 100))
+NO_HOST = "unknown host"
+IDLE = "allocated, idle"
+STATES = {  # in the order of a legend, the lowest first
+    IDLE: Style(GRID),
+    "launch startup": Style(GREY, opacity=0.5),
+    "imports": Style(COLORS[4], opacity=0.6),
+    "setup and checks": Style(COLORS[5], opacity=0.6),
+    "warm-up": Style(GOOD, opacity=0.4),
+    "measuring": Style(GOOD),
+    "failed": Style(BAD, hatch="//////"),
+    "no records": Style(GREY, hatch=".."),
+}
+SPENT = ("launch startup", "imports", "setup and checks", "warm-up", "measuring")  # parts of a launch, in this order
 
 
-def timeline_table(launches: pd.DataFrame, jobs: pd.DataFrame) -> pd.DataFrame:
-    """Return one row per launch, by start. launches, jobs: the collected tables."""
-    rows, _ = _rows(launches, jobs)
-    return make_table([{name: row[name] for name in TIMELINE} for row in rows], TIMELINE)
+def runs_of(intervals: list[tuple[float, float]]) -> list[tuple[float, float]]:
+    """Return start and end of the parts of the axis. It is broken at gaps longer than all intervals together."""
+    blocks = _merged(intervals)
+    gaps = sorted((later[0] - earlier[1] for earlier, later in itertools.pairwise(blocks)), reverse=True)
+    return _merged(blocks, max([sum(end - start for start, end in blocks), *gaps[MAX_BREAKS : MAX_BREAKS + 1]]))
 
 
-def allocations_table(launches: pd.DataFrame, jobs: pd.DataFrame) -> pd.DataFrame:
-    """Return one row per job of a batch, by start; launches of a batch without a recorded job share one row."""
-    _, allocations = _rows(launches, jobs)
-    allocations.sort(key=lambda job: (_first_start_s(job), job["batch"]))
-    return make_table([_allocation(job) for job in allocations], ALLOCATIONS)
+def _merged(intervals: list[tuple[float, float]], gap: float = 0) -> list[tuple[float, float]]:
+    """Return the intervals by start, merged if no more than `gap` lies between them."""
+    found: list[tuple[float, float]] = []
+    for start, end in sorted(intervals):
+        if found and start <= found[-1][1] + gap:
+            start, end = found[-1][0], max(found.pop()[1], end)
+        found.append((start, end))
+    return found
 
 
-def _first_start_s(job: dict) -> float:
-    starts = [row.get("start_s") for row in (job, *job["launches"])]
-    return min((start for start in starts if start is not None), default=math.inf)
+def ticks_of(runs: list[tuple[float, float]]) -> list[list[tuple[float, str]]]:
+    """Return (place, label) of the ticks of each run: at its start the time since the first, then since its start."""
+    length = sum(end - start for start, end in runs)
+    step = next((step for step in STEPS if length / step <= MAX_TICKS - 1), STEPS[-1])
+    first, found = runs[0][0], []
+    for start, end in runs:
+        plus = "+" if start > first else ""
+        found.append([(start, elapsed_text(start - first))])
+        found[-1] += [(start + n, f"{plus}{elapsed_text(n)}") for n in range(step, int(end - start) + 1, step)]
+    return found
 
 
-def _rows(launches: pd.DataFrame, jobs: pd.DataFrame) -> tuple[list[dict], list[dict]]:
-    """Return the launches by start, each with its job, and the jobs of batches, each with its `launches`.
+def bars_of(launches: list[dict], allocations: list[dict]) -> dict[str, list[tuple]]:
+    """Return (state, start, seconds, text, batch) of the bars of each host.
 
-    Times are relative to the start of the first launch. A batch whose launches have no recorded job has one without
-    times.
+    launches: rows of timeline.csv, with `repeat`; allocations: of allocations.csv. Those without times have no bar. The
+    share of measurements that failed is a separate bar; the rest is one for each part of the launch's time, summed over
+    its cells, and over consecutive launches of a batch if there are more than MAX_LAUNCHES.
     """
-    rows = plain_rows(launches, tuple(launches.columns))
-    begin = min((start for row in rows if (start := utc_seconds(row["start_utc"])) is not None), default=None)
-    found: dict[str, list[dict]] = {}
-    for job in plain_rows(jobs, tuple(jobs.columns)):
-        job |= _relative(job, begin) | {"launches": []}
-        found.setdefault(job["batch"], []).append(job | _without_clock_step(job))
-    for row in rows:
-        row |= _relative(row, begin)
-    rows.sort(key=lambda row: (row["start_s"] is None, row["start_s"] or 0, natural(row["launch"])))
-    unrecorded: dict[str, dict] = {}
-    for row in rows:
-        batch = row["batch"]
-        job = _job_of(row, found.get(batch, [])) or unrecorded.setdefault(batch, {"batch": batch, "launches": []})
-        job["launches"].append(row)
-        row |= _durations(row, job.get("elapsed_s")) | {"job": job.get("job")}
-    return rows, [*itertools.chain.from_iterable(found.values()), *unrecorded.values()]
+    rows, on_host = defaultdict(list), defaultdict(list)
+    for row in launches:
+        for name in (hosts_of([row]) or {NO_HOST}) if row["duration_s"] is not None else ():
+            on_host[name].append(row)
+    most = MAX_SUMS // min(len(on_host) or 1, MAX_ROWS) if is_summed(launches) else math.inf
+    runs = runs_of([(row["start_s"], row["end_s"]) for of_host in on_host.values() for row in of_host])
+    for name, of_host in on_host.items():
+        size, together = max(math.ceil(len(of_host) / most), 1), defaultdict(list)
+        for row in of_host:
+            together[row["batch"], _run_at(runs, row["start_s"])].append(row)
+        for of_batch in together.values():
+            for first in range(0, len(of_batch), size):
+                rows[name] += _bars_of(of_batch[first : first + size])
+    for row in allocations:
+        for name in hosts_of([row]) & rows.keys() if row["allocation_s"] is not None else ():
+            rows[name].insert(0, (IDLE, row["start_s"], row["allocation_s"], "", row["batch"]))
+    return {name: bars for name, bars in rows.items() if bars}  # a launch of less than a second has none
 
 
-def _relative(row: dict, begin: int | None) -> dict:
-    seconds = {name: utc_seconds(row[f"{name}_utc"]) for name in ("start", "end")}
-    return {f"{n}_s": None if begin is None or at is None else float(at - begin) for n, at in seconds.items()}
+def is_summed(launches: list[dict]) -> bool:
+    """Return whether a bar may sum several launches."""
+    return len(launches) > MAX_LAUNCHES
 
 
-def _without_clock_step(job: dict) -> dict:
-    """Return the end of a job by its monotonic clock, and by how much the clock was stepped during it, if it was."""
-    start_s, end_s, elapsed_s = job["start_s"], job["end_s"], job["elapsed_s"]
-    if start_s is None or end_s is None:
-        return {"clock_step_s": None}
-    least_s = 0 if elapsed_s is None else elapsed_s  # an earlier version recorded none: at least 0
-    step_s = end_s - start_s - least_s
-    is_known = step_s < -CLOCK_TOLERANCE_S or (step_s > CLOCK_TOLERANCE_S and elapsed_s is not None)
-    return {"end_s": start_s + least_s, "clock_step_s": step_s} if is_known else {"clock_step_s": None}
+def _run_at(runs: list[tuple[float, float]], at: float) -> int:
+    """Return the index of the run in which a time lies."""
+    return max((index for index, (start, _) in enumerate(runs) if start <= at), default=0)
 
 
-def _durations(row: dict, job_s: float | None) -> dict:
-    """Return the duration of a launch: between its UTC times, or by the clock of its ranks if that is longer.
-
-    job_s: duration of its job. If a launch appears longer, the clock was stepped during it, and only its cells count.
-    """
-    if row["start_s"] is None or (row["end_s"] is None and not row["cells_s"]):
-        return {"duration_s": None, "overhead_s": None}
-    end_s = row["start_s"] if row["end_s"] is None else row["end_s"]
-    duration_s = max(end_s - row["start_s"], row["cells_s"])
-    if job_s is not None and duration_s > job_s + CLOCK_TOLERANCE_S:
-        duration_s = row["cells_s"]
-    overhead_s = duration_s - row["cells_s"]
-    import_s = None if row["import_s"] is None else min(row["import_s"], overhead_s)
-    times = {"end_s": row["start_s"] + duration_s, "duration_s": duration_s}
-    return times | {"overhead_s": overhead_s, "import_s": import_s}
+def _bars_of(launches: list[dict]) -> list[tuple]:
+    """Return the bars of launches that are drawn as one, with the sums of their parts in turn."""
+    sums: Counter[str] = Counter()
+    for row in launches:
+        sums.update(_parts_of(row))
+    at, text, found = launches[0]["start_s"], _text(launches), []
+    for state in (*SPENT, "no records", "failed"):
+        if sums[state] > 0:
+            found.append((state, at, sums[state], text, launches[0]["batch"]))
+            at += sums[state]
+    return found
 
 
-def _job_of(row: dict, jobs: list[dict]) -> dict | None:
-    """Return the last job of its batch that started before a launch; None if none is recorded."""
-    at = row["end_s"] if row["start_s"] is None else row["start_s"]
-    if at is None:
-        return None
-    started = [job for job in jobs if job["start_s"] is not None and job["start_s"] <= at + CLOCK_TOLERANCE_S]
-    set_back = [job for job in jobs if (job["clock_step_s"] or 0) < 0]
-    return (started[-1:] or set_back[:1] or [None])[0]
+def _parts_of(row: dict) -> dict[str, float]:
+    """Return the seconds of a launch by state."""
+    num = row["num_ok"] + row["num_failed"]
+    failed_s = (row["cells_s"] or row["duration_s"]) * row["num_failed"] / max(num, 1)
+    rest_s, import_s = row["duration_s"] - failed_s, row["import_s"] or 0.0
+    startup_s, warmup_s, measuring_s = row["overhead_s"] - import_s, row["warmup_s"], row["measuring_s"]
+    setup_s = max(row["cells_s"] - failed_s - warmup_s - measuring_s, 0.0)
+    parts = dict(zip(SPENT, (startup_s, import_s, setup_s, warmup_s, measuring_s), strict=True))
+    parts = {state: part * rest_s / (sum(parts.values()) or 1) for state, part in parts.items()}
+    return (parts if num else {"no records": rest_s}) | {"failed": failed_s}
 
 
-def _allocation(job: dict) -> dict:
-    """Return the row of allocations.csv of a job with its launches. Without start and end, its times are unknown."""
-    launches, row = job["launches"], {name: job.get(name) for name in (*JOBS, "start_s", "end_s", "clock_step_s")}
-    for name in ("nodes", "gpus_per_node"):  # a job that started no launch, or whose batch.json is gone
-        row[name] = next((of[name] for of in (job, *launches) if of.get(name) is not None), None)
-    row |= {"hosts": ", ".join(sorted(hosts_of(launches), key=natural)) or None, "num_launches": len(launches)}
-    # The part of the allocation's ranks that a launch uses: below 1 in a sweep, and in a packed allocation.
-    sizes = [(one["nodes"], one["gpus_per_node"], row["nodes"], row["gpus_per_node"]) for one in launches]
-    shares = [1.0 if None in of else of[0] * of[1] / (of[2] * of[3]) for of in sizes]
-
-    def weighted(name: str) -> float:
-        return sum(share * (launch[name] or 0) for share, launch in zip(shares, launches, strict=True))
-
-    row |= {name: weighted(name) for name in ("measuring_s", "warmup_s", "cells_s")}
-    if any(launch["duration_s"] is None for launch in launches):
-        return row
-    launches_s, row["launch_start_s"] = weighted("duration_s"), weighted("overhead_s")
-    if any(launch["import_s"] is not None for launch in launches):
-        row["import_s"] = weighted("import_s")
-    if None in (row["start_s"], row["end_s"], row["nodes"], row["gpus_per_node"]):
-        return row
-    # Launches on the same ranks run one after another, so an allocation is never shorter than all of them.
-    row["allocation_s"] = max(row["end_s"] - row["start_s"], launches_s)
-    if row["clock_step_s"] and row["elapsed_s"] is not None and launches_s > row["elapsed_s"]:
-        row["allocation_s"] = launches_s = max(row["elapsed_s"], row["cells_s"])  # a launch appears longer than it was
-        row["launch_start_s"] = launches_s - row["cells_s"]
-        row["import_s"] = None if row.get("import_s") is None else min(row["import_s"], row["launch_start_s"])
-    row["idle_s"] = row["allocation_s"] - launches_s
-    hours = row["nodes"] * row["gpus_per_node"] / 3600
-    row |= {"gpu_hours": hours * row["allocation_s"], "idle_gpu_hours": hours * row["idle_s"]}
-    row["measuring_ratio"] = row["measuring_s"] / row["allocation_s"] if row["allocation_s"] else None
-    return row
+def _text(launches: list[dict]) -> str:
+    """Return what a pointer on a launch shows, or on several that are drawn as one."""
+    first, known = launches[0], any(row["import_s"] is not None for row in launches)
+    number = "" if is_unknown(first["repeat"]) else f", launch {first['repeat'] + 1}"
+    number = number if len(launches) == 1 else f", {len(launches):,} launches"
+    stacks = ", ".join(dict.fromkeys(row["stack"] for row in launches))
+    total, startup, imports, measuring = (
+        elapsed_text(round(sum(row[f"{part}_s"] or 0 for row in launches)))
+        for part in ("duration", "overhead", "import", "measuring")
+    )
+    counts = [
+        f"{total} ({startup} startup{f' with {imports} imports' if known else ''}, {measuring} measuring)",
+        f"{sum(row['num_ok'] for row in launches):,} ok",
+        f"{sum(row['num_failed'] for row in launches):,} failed",
+    ]
+    return f"{first['batch']}{number}, stack {stacks}: {', '.join(counts)}"
 
 
-# The section.
+def shown_rows(rows: dict[str, list[tuple]]) -> list[str]:
+    """Return the names of the rows shown, in natural order; those with the most failed launches are kept."""
+    by_need = sorted(rows, key=lambda name: (-sum(state == "failed" for state, *_ in rows[name]), natural(name)))
+    totals = itertools.accumulate(len(rows[name]) for name in by_need)
+    num = sum(total <= MAX_BARS for total in totals)
+    return sorted(by_need[: max(1, min(MAX_ROWS, num))], key=natural)
+
+
+def chart_of(rows: dict[str, list[tuple]]) -> Chart:
+    """Return the chart of the bars of each host, of `bars_of`."""
+    runs = runs_of([(bar[1], bar[1] + bar[2]) for bars in rows.values() for bar in bars])
+    marks = [
+        {"cell": "", "y": host, "state": state, "start": at, "end": at + seconds, "launch": text, "batch": batch}
+        | {"run": _run_at(runs, at)}
+        for host, bars in rows.items()
+        for state, at, seconds, text, batch in bars
+    ]
+    time = PlotAxis("time (s)", ticks=tuple(tick for ticks in ticks_of(runs) for tick in ticks))
+    return Chart("hosts", pd.DataFrame(marks), time, PlotAxis("host"), ("start", "end"), "state", styles=STATES)
+
 
 # Parts of the allocated time, as in a sentence.
 PARTS = {"measuring": "measuring", "warmup": "warm-up", "other": "setup and checks"}
@@ -187,20 +190,22 @@ def section(data: ReportData) -> Section:
         return Section("timeline", "Timeline")
     repeats = data.measurements.dropna(subset="launch").drop_duplicates("launch").set_index("launch")["repeat"]
     launches = plain_rows(timeline.assign(repeat=timeline["launch"].map(repeats)), (*TIMELINE, "repeat"))
-    rows = gantt.bars_of(launches, plain_rows(data.tables["allocations"], tuple(ALLOCATIONS)))
-    shown = gantt.shown_rows(rows) if rows else []
-    notes = ["Each bar sums several consecutive launches."] if gantt.is_summed(launches) else []
+    rows = bars_of(launches, plain_rows(data.tables["allocations"], tuple(ALLOCATIONS)))
+    shown = shown_rows(rows) if rows else []
+    notes = ["Each bar sums several consecutive launches."] if is_summed(launches) else []
     if len(shown) < len(rows):
         num = len(rows) - len(shown)
         notes.append(f"Not drawn: {num:,} of {plural(len(rows), 'node')}, those with fewer failures.")
     table = Table.of_columns("Launches", TIMELINE.of_table("launches"), timeline, data.device, ("timeline",))
-    chart = gantt.chart_of({name: rows[name] for name in shown}) if rows else None
+    chart = chart_of({name: rows[name] for name in shown}) if rows else None
     figure = Figure("gantt", "Timeline of launches", chart, table, "timeline") if chart else None
     idle = f"{percent_number(hours['idle'] / hours['total'])} % idle" if hours["total"] else ""
     state, tables = idle or plural(len(timeline), "launch", "launches"), (replace(table, is_words=True),)
-    # With allocations, the finding on them has the shares.
-    shares = gantt.shares_of([bar for bars in rows.values() for bar in bars]) if not hours["total"] else {}
-    content = {"figure": figure, "note": " ".join(notes), "spent": gantt.shares_text(shares)}
+    sums: Counter[str] = Counter()
+    for part, _, seconds, *_ in (bar for bars in rows.values() for bar in bars if not hours["total"]):
+        sums[part] += seconds  # with allocations, the finding on them has the shares
+    shares = (f"{percent_number(sums[part] / sums.total())} % {part}" for part in STATES if sums[part])
+    content = {"figure": figure, "note": " ".join(notes), "spent": ", ".join(shares)}
     return Section("timeline", "Timeline", "", (), tables, "timeline.html.j2", content, (state, "quiet"))
 
 

@@ -12,7 +12,6 @@ import pandas as pd
 from regatta.core.benchmarks import axes_of
 from regatta.core.names import PLACE, cell_names
 from regatta.core.statistics import interval_values
-from regatta.core.text import natural
 from regatta.kit.columns import TEXT, WHOLE, Column, Columns
 from regatta.kit.kinds import FAIR, RESULT, SUMMARY, Kind, Value
 from regatta.model.frozen import FrozenCampaign
@@ -100,7 +99,8 @@ def section(data: ReportData) -> Section:
         return Section(ANCHOR, "Training runs")
     rows = named(data, rows).sort_values(ORDER, kind="stable")
     curves = [figures_of(data, plot, curve_rows(rows, data.tables["epochs"], plot.column)) for plot in CURVES]
-    figures = sorted(chain(*curves), key=lambda figure: natural(figure.title.partition(": ")[2]))
+    titles = list(dict.fromkeys(figure.title.partition(": ")[2] for of in curves for figure in of))
+    figures = sorted(chain(*curves), key=lambda figure: titles.index(figure.title.partition(": ")[2]))
     columns = (FULL_NAME, LAUNCHES, *OUTCOME)
     outcome = Table.of_columns("Total time and final results", columns, rows, data.device, ("cells",))
     tables = (outcome, *parts_tables(data, rows))
