@@ -15,7 +15,7 @@ CLIPPED = """
   return !box.width || box.left < 0 || box.right > innerWidth || box.right > around.right + 1;
 }).map(e => e.textContent)
 """
-LISTS = {"compare": "#cells-table", "report": ".compared table"}
+LISTS = {"compare": "#cells-table", "report": "#comparisons .folds table:not(.words)"}
 
 
 @pytest.fixture(scope="module")

@@ -417,7 +417,7 @@ def test_where_no_cell_matches_tables_figures_and_the_bar_say_so(browser, page):
     choose(browser, "status", "partly failed")
     assert count(browser) == (0, 26)
     assert text(browser, "#cells-count")
-    tables = HIDDEN.format("#matrix table, #bucket .small-tables table")
+    tables = HIDDEN.format("#matrix table, #bucket table")
     assert set(browser.evaluate(tables)) == {True}
     height = "document.querySelector('{}').getBoundingClientRect().height"
     lines = [browser.evaluate(height.format(f"#{name}")) for name in ("matrix", "bucket", "scaling", "cells")]

@@ -42,12 +42,12 @@ def section_of(times, headers=(), **fields):
 
 
 def table_of(times, **fields):
-    return section_of(times, **fields).content["table"]
+    return section_of(times, **fields).tables[0]
 
 
 def test_the_table_has_the_largest_effect_first_and_the_verdict_early(wording):
     section = section_of(times_of(RATIOS))
-    table = section.content["table"]
+    table = section.tables[0]
     assert [row[0].rpartition(" · ")[2] for row in table.rows] == ["16 KiB", "4 KiB", "32 KiB", "8 KiB"]
     wording(table.columns)
     assert table.rows[0][1:] == ("faster", "510 ms", "1.02 s", "0.500", "[0.489, 0.511]", "5")
@@ -272,7 +272,7 @@ def test_what_differs_besides_stands_in_a_table_of_its_own():
     nccl = {"contained": {"network": "Socket"}, "bound": {"network": "AWS Libfabric"}}
     comparisons = comparisons_table(campaign, measurements)
     preflight = {"stacks": [{"stack": name, "verdict": verdict} for name, verdict in nccl.items()]}
-    (table,) = section(
+    _, table = section(
         report_data(campaign, measurements, headers, comparisons=comparisons, preflight=preflight)
     ).tables
     assert table.columns == ("property", "contained", "bound")
@@ -319,7 +319,7 @@ def test_values_of_the_compared_axis_have_a_unit(axis, value, text):
 def test_an_axis_inside_one_launch_has_no_environments_to_compare():
     times = [(cell_of("bound", size), FIVE) for size in (4096, 8192)]
     section = section_of(times, versus={"axis": "message_bytes", "reference": None, "margin": None})
-    assert section.tables == ()
+    assert [table.caption for table in section.tables] == ["Largest effects"]
     assert len(section.content["matrices"]) == 1
 
 
@@ -347,4 +347,4 @@ def test_several_pairs_have_a_heading_each_and_a_hostile_name_is_escaped(wording
     assert [text.count(str(escape(caption))) for caption in captions] == [2, 2]  # as text, and of its button
     assert "<script>" not in text
     assert "&#34;&gt;&lt;script&gt; vs." in text
-    wording(section.content["table"].columns[2:5])
+    wording(section.tables[0].columns[2:5])

@@ -8,8 +8,8 @@ from comparison_results import cell_of, results_of
 from synthetic import train_cell
 from typed import comparisons_table
 
-from regatta.report.matrix import Square
-from regatta.topics.comparison.heatmap import MOST_ROWS_OPEN, difference_text, halves, ratio_matrices
+from regatta.report.matrix import MOST_ROWS_DENSE
+from regatta.topics.comparison.heatmap import difference_text, ratio_matrices
 from regatta.topics.comparison.sides import with_labels
 from regatta.topics.comparison.texts import compared_findings, is_equal, judged_rows, num_within
 
@@ -32,13 +32,11 @@ def compared(times, **fields):
 
 
 def squares_of(matrix):
-    return {
-        (group.name, row.name, column): square
-        for group in matrix.groups
-        for row in group.rows
-        for column, square in zip(matrix.columns, row.squares, strict=True)
-        if square
-    }
+    return {(square.group[-1], square.row, square.column): square for square in matrix.squares}
+
+
+def rows_of(matrix):
+    return [row for rows in matrix.groups.values() for row in rows]
 
 
 @pytest.mark.parametrize(
@@ -53,24 +51,19 @@ def test_each_pair_has_one_square_with_its_ratio_color_and_verdict():
     table = compared(times_of({4096: 1.5, 8192: 1.0, 16384: 0.5, 32768: 1.1}))
     (matrix,) = ratio_matrices(table, {})
     squares = squares_of(matrix)
-    found = {row: (s.text, s.side, s.state) for (_, row, _), s in squares.items()}
+    found = {row: (s.text, s.state) for (_, row, _), s in squares.items()}
     assert found == {
-        "4 KiB": ("+50", "above", "slower"),
-        "8 KiB": ("0.0", "", "equivalent insignificant"),
-        "16 KiB": ("−50", "below", "faster"),
-        "32 KiB": ("+10", "above", "slower"),  # the range is 1.1 x (1.00 / 1.04) = 1.058 to 1.144
+        "4 KiB": ("+50", "slower above"),
+        "8 KiB": ("0.0", "equivalent insignificant"),
+        "16 KiB": ("−50", "faster below"),
+        "32 KiB": ("+10", "slower above"),  # the range is 1.1 x (1.00 / 1.04) = 1.058 to 1.144
     }
-    assert [row.name for row in matrix.groups[0].rows] == ["4 KiB", "8 KiB", "16 KiB", "32 KiB"]
+    assert rows_of(matrix) == ["4 KiB", "8 KiB", "16 KiB", "32 KiB"]
     assert matrix.columns == ("1×2",)
     levels = {row: square.level for (_, row, _), square in squares.items()}
     assert levels["8 KiB"] is None
     assert levels["32 KiB"] == pytest.approx(math.log(1.1) / math.log(1.2))
     assert sorted(cell for square in squares.values() for cell in square.cells) == sorted(table["cell"])
-
-
-def test_a_diverging_square_has_the_class_of_its_side():
-    assert Square("+50", 2.3, "slower", side="above").classes == "slower above"
-    assert Square("+2", None, "equivalent").classes == "equivalent"
 
 
 def test_workloads_and_settings_go_down_and_shapes_across():
@@ -84,27 +77,10 @@ def test_workloads_and_settings_go_down_and_shapes_across():
     table = compared(times)
     (matrix,) = ratio_matrices(table, {})
     assert matrix.columns == ("1×4", "2×4")
-    assert [group.name for group in matrix.groups] == ["ResNet-18", "ResNet-50"]
+    assert [group[-1] for group in matrix.groups] == ["ResNet-18", "ResNet-50"]
     assert len(squares_of(matrix)) == len(table) == 6
-    rows = matrix.groups[0].rows
-    assert [len([s for s in row.squares if s]) for row in rows] == [2, 1]
+    assert list(map(len, next(iter(matrix.groups.values())).values())) == [2, 1]
     assert {square.text for square in squares_of(matrix).values()} == {"+2.0"}
-
-
-def test_a_long_matrix_has_two_halves_with_all_its_squares_and_only_their_columns():
-    times = []
-    for stack, factor in (("contained", 1.0), ("bound", 1.02)):
-        cells = [train_cell("resnet18", nodes, 4, bucket=b, stack=stack) for nodes in (1, 2) for b in (1, 25, 50)]
-        cells += [cell_of(stack, 1024 * 2**i) for i in range(20)]
-        for cell in cells:
-            cell["spec"]["stack"] |= {"binds": [stack]}
-            times.append((cell, [factor * value for value in SIX], [f"{stack}-{cell['spec']['nodes']}"] * 6))
-    matrices = ratio_matrices(compared(times), {})
-    first, second = halves(matrices)
-    assert (first.columns, second.columns) == (("1×4", "2×4"), ("1×2",))
-    assert squares_of(first) | squares_of(second) == squares_of(matrices[0])
-    assert (first.caption, len({first.label, second.label})) == (matrices[0].caption, 2)
-    assert halves([]) == halves(matrices * 2) == halves([first]) == ()
 
 
 def test_each_pair_of_values_has_its_own_matrix():
@@ -124,46 +100,54 @@ def test_one_cell_with_several_references_has_a_square_for_each():
     names = {cells[0]["id"]: "one", cells[1]["id"]: "twenty-five"}
     (matrix,) = ratio_matrices(table, names)
     assert sorted(square.text for square in squares_of(matrix).values()) == ["0.0", "−50"]
-    assert len(matrix.groups[0].rows) == 2
+    assert rows_of(matrix) == ["vs. one", "vs. twenty-five"]
 
 
 def test_a_pair_without_valid_launches_has_an_empty_mark():
     times = times_of({4096: 1.5, 8192: 1.0})
     times[3] = (times[3][0], ["failed"] * 5)
     squares = squares_of(ratio_matrices(compared(times), {})[0])
-    assert {row: square.state for (_, row, _), square in squares.items()} == {"4 KiB": "slower", "8 KiB": "missing"}
-    assert ratio_matrices(compared(times[2:]), {}) == []
+    assert {row: square.state for (_, row, _), square in squares.items()} == {
+        "4 KiB": "slower above",
+        "8 KiB": "missing",
+    }
+    assert ratio_matrices(compared(times[2:]), {}) == ()
 
 
 def test_rows_are_in_the_order_of_their_sizes():
     sizes = [2**30, 4096, 2**20, 1024]
     (matrix,) = ratio_matrices(compared(times_of(dict.fromkeys(sizes, 1.0))), {})
-    assert [row.name for row in matrix.groups[0].rows] == ["1 KiB", "4 KiB", "1 MiB", "1 GiB"]
+    assert rows_of(matrix) == ["1 KiB", "4 KiB", "1 MiB", "1 GiB"]
 
 
-def test_many_rows_are_folded_by_subject_and_counted():
-    ratios = {4096 * i: 1.5 if i <= 3 else 0.5 if i == 4 else 1.0 for i in range(1, MOST_ROWS_OPEN + 2)}
+def summary_of(matrix):
+    [rows] = matrix.groups.values()
+    return matrix.summary_of(rows)
+
+
+def test_many_rows_are_low_and_more_are_folded_by_subject_and_counted():
+    ratios = {4096 * i: 1.5 if i <= 3 else 0.5 if i == 4 else 1.0 for i in range(1, MOST_ROWS_DENSE + 2)}
     (matrix,) = ratio_matrices(compared(times_of(ratios)), {})
-    assert matrix.is_folded
-    assert re.findall(r"\d+", matrix.groups[0].summary) == ["41", "3", "1"]
-    (matrix,) = ratio_matrices(compared(times_of({4096 * i: 1.0 for i in range(1, MOST_ROWS_OPEN + 1)})), {})
-    assert not matrix.is_folded
+    assert (matrix.is_dense, matrix.open_and_folded) == (False, ({}, matrix.groups))
+    assert re.findall(r"\d+", summary_of(matrix)) == ["201", "3", "1"]
+    (matrix,) = ratio_matrices(compared(times_of({4096 * i: 1.0 for i in range(1, MOST_ROWS_DENSE + 1)})), {})
+    assert (matrix.is_dense, matrix.open_and_folded) == (True, (matrix.groups, {}))
 
 
 def test_a_difference_that_is_not_significant_is_marked():
     before = [1.000, 1.002, 1.004, 1.006, 1.008, 1.010]
     times = [(cell_of("contained"), before, ["a-0"] * 6), (cell_of("bound"), before[::-1], ["b-0"] * 6)]
     (square,) = squares_of(ratio_matrices(compared(times), {})[0]).values()
-    assert (square.text, "insignificant" in square.classes.split()) == ("0.0", True)
+    assert (square.text, "insignificant" in square.state.split()) == ("0.0", True)
     slower = [(cell_of("contained"), before, ["a-0"] * 6), (cell_of("bound"), [1.02 * v for v in before], ["b-0"] * 6)]
     (square,) = squares_of(ratio_matrices(compared(slower), {})[0]).values()
-    assert (square.text, "insignificant" in square.classes.split()) == ("+2.0", False)
+    assert (square.text, "insignificant" in square.state.split()) == ("+2.0", False)
 
 
 def test_significant_pairs_within_the_margin_are_counted_alike_everywhere():
     """Of 41 pairs, 40 are 2 % slower and one is equal: none is beyond the margin of 5 %."""
     before = [1.000, 1.002, 1.004, 1.006, 1.008, 1.010]
-    sizes = [4096 * i for i in range(1, MOST_ROWS_OPEN + 2)]
+    sizes = [4096 * i for i in range(1, 42)]
     after = {size: before[::-1] if size == 4096 else [1.02 * value for value in before] for size in sizes}
     times = [(cell_of("contained", size), before, ["a-0"] * 6) for size in sizes]
     table = compared([*times, *((cell_of("bound", size), after[size], ["b-0"] * 6) for size in sizes)])
@@ -171,7 +155,7 @@ def test_significant_pairs_within_the_margin_are_counted_alike_everywhere():
     assert num_within(judged) == {"slower": 40, "faster": 0}
     found, verdicts = compared_findings(with_labels(judged))
     assert (found.values["by_verdict"]["equivalent"], found.values["num_within"]) == (41, {"slower": 40, "faster": 0})
-    for text in (verdicts.words["verdicts"], ratio_matrices(table, {})[0].groups[0].summary, found.words["outcomes"]):
+    for text in (verdicts.words["verdicts"], summary_of(ratio_matrices(table, {})[0]), found.words["outcomes"]):
         assert re.findall(r"(\d+) (\w+) within", text) == [("40", "slower")]
     assert not is_equal(judged)
     assert is_equal(judged[judged["message_bytes"] == 4096])
@@ -191,4 +175,4 @@ def test_a_slower_cell_whose_margin_is_not_settled_is_inconclusive_and_significa
     assert ([part["outcome"] for part in found.values["parts"]], found.words["num_open"]) == (["slower"], 1)
     assert verdicts.words["verdicts"] == f"1 {row.verdict} (1 significant)"
     (square,) = squares_of(ratio_matrices(table, {})[0]).values()
-    assert square.state == "unsettled"
+    assert square.state == "unsettled above"

@@ -43,7 +43,7 @@ def test_without_a_baseline_the_throughput_counts_and_without_samples_the_step(t
     found = by_kind(scripts.findings(without))["scripts"].values
     assert found["step"].estimate == pytest.approx(0.0776, rel=0.01)
     assert "throughput" not in found
-    squares = [row.squares[0].text for group in status_matrix(without).groups for row in group.rows]
+    squares = [square.text for square in status_matrix(without).squares]
     assert squares == [f"{three(1000 * time)} ms" for time in without.cells_of("script")["step_s"]]
 
 
@@ -97,7 +97,7 @@ def test_each_script_and_program_has_a_finding_and_figures(tmp_path):
 def test_one_value_is_no_figure_and_one_shape_shows_throughput(tmp_path):
     data = make(tmp_path / "r", [script_cell(8, 1, script="a.py"), script_cell(9, 1, script="b.py")])
     assert scripts.section(data).figures == ()
-    squares = [row.squares[0] for group in status_matrix(data).groups for row in group.rows]
+    squares = status_matrix(data).squares
     rates = data.cells_of("script")["throughput_samples_per_s"]
     assert [square.text for square in squares] == [f"{three(rate)}" for rate in rates]
     assert [square.level for square in squares] == [None, None]
@@ -144,7 +144,7 @@ def test_a_time_is_better_if_it_is_smaller(tmp_path):
     data = make(tmp_path / "r", [program_cell(5, 1, read=read), program_cell(6, 1, read=read, stack="new")])
     found = by_kind(programs.findings(data))["programs"].values
     assert found["value"].estimate == pytest.approx(10_000, rel=0.01)
-    (square, _) = [row.squares[0] for group in status_matrix(data).groups for row in group.rows]
+    (square, _) = status_matrix(data).squares
     assert square.text == "10.0 s"
 
 

@@ -90,9 +90,9 @@ def test_many_rows_are_folded_by_subject_with_their_states(tmp_path):
     made = plan(tmp_path, data)
     cells = made.cells + made.skipped
     matrix = state_matrix(cells, names_by_id(planned.cell for planned in cells), "cpu")
-    assert matrix.is_folded
+    rows = next(iter(matrix.open_and_folded[1].values()))
     # Of each batch size: none on 1 rank and skipped on 2, ddp with two buckets on both.
-    assert matrix.groups[0].summary.startswith(f"○ {5 * MOST_ROWS_OPEN} to do, – {MOST_ROWS_OPEN} skipped, ")
+    assert matrix.summary_of(rows).startswith(f"○ {5 * MOST_ROWS_OPEN} to do, – {MOST_ROWS_OPEN} skipped, ")
 
 
 def groups_of(cells):

@@ -17,7 +17,7 @@ from synthetic import (
 )
 
 from regatta.core.text import three
-from regatta.report.matrix import MOST_ROWS_OPEN, Group, Matrix, MatrixRow, Square
+from regatta.report.matrix import MOST_ROWS_DENSE, MOST_ROWS_OPEN, Matrix, Square
 from regatta.report.page import load_template
 from regatta.topics import communication
 from regatta.topics.scaling.scaling_findings import loss_bars
@@ -28,13 +28,11 @@ def matrix_of(folder, campaign, machine=LAPTOP, faults=None):
     """Return the data of the report, its matrix, and its squares by (subject, row, shape)."""
     data = analyse(write_results(folder, campaign, machine, faults))
     matrix = status_matrix(data)
-    squares = {
-        (group.name, row.name, column): square
-        for group in matrix.groups
-        for row in group.rows
-        for column, square in zip(matrix.columns, row.squares, strict=True)
-    }
-    return data, matrix, squares
+    return data, matrix, {(square.group[-1], square.row, square.column): square for square in matrix.squares}
+
+
+def tables_of(matrix) -> str:
+    return str(load_template("matrix_tables.html.j2").module.matrix_tables(matrix))
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +48,7 @@ def laptop(tmp_path_factory):
 
 def test_every_cell_of_the_campaign_is_in_exactly_one_square(laptop):
     data, _, squares = laptop
-    cells = [cell for square in squares.values() if square for cell in square.cells]
+    cells = [cell for square in squares.values() for cell in square.cells]
     assert sorted(cells) == sorted(cell.id for cell in data.campaign.all_cells)
 
 
@@ -101,7 +99,7 @@ def test_an_uncertain_efficiency_is_marked_and_has_no_color(tmp_path):
     assert row["efficiency_high_ratio"] - row["efficiency_low_ratio"] > 0.2 * row["efficiency_ratio"]
     square = squares["ResNet-18", "ddp", "1×2"]
     text = f"{100 * row['efficiency_ratio']:.0f}"
-    assert (square.text, square.level, square.classes) == (text, None, "uncertain")
+    assert (square.text, square.level, square.state) == (text, None, "uncertain")
     assert loss_bars(data) == []
 
 
@@ -160,8 +158,7 @@ def test_a_square_with_an_incomplete_range_of_sizes_says_how_many_have_a_value(t
     [square] = squares.values()
     assert (square.beside, square.state) == ("2 of 3", "partial")
     assert "2 of 3 sizes" in square.note
-    page = str(load_template("matrix_tables.html.j2").make_module({"matrix": matrix}).matrix_tables(matrix))
-    assert re.findall(r"<small>(.*?)</small>", page) == ["2 of 3"]
+    assert re.findall(r"<small>(.*?)</small>", tables_of(matrix)) == ["2 of 3"]
     faults = {(cells[-1]["id"], 0): ("failed", "measure", "boom")}
     [square] = matrix_of(tmp_path / "one", make_campaign(cells, repeats=2), faults=faults)[2].values()
     assert (square.beside, square.state) == ("", "partial")
@@ -169,19 +166,18 @@ def test_a_square_with_an_incomplete_range_of_sizes_says_how_many_have_a_value(t
 
 def test_stacks_are_rows_of_one_model(tmp_path):
     _, matrix, squares = matrix_of(tmp_path / "r", cluster_campaign(repeats=1), CLUSTER)
-    rows = {group.name: [row.name for row in group.rows] for group in matrix.groups}
+    rows = {group[-1]: list(rows) for group, rows in matrix.groups.items()}
     assert [name.split(" ")[-1] for name in rows["ResNet-50"]] == ["bound", "contained"] * 2
-    assert not matrix.is_folded
-    assert sum(len(square.cells) for square in squares.values() if square) == 164
+    assert matrix.open_and_folded == (matrix.groups, {})
+    assert sum(len(square.cells) for square in squares.values()) == 164
 
 
 def test_many_rows_are_a_heatmap_whose_rows_have_the_names_of_their_groups(tmp_path):
     batches = range(1, MOST_ROWS_OPEN + 2)
     cells = [train_cell("resnet18", 1, 2, batch_size=b, bucket=25) for b in batches]
     _, matrix, _ = matrix_of(tmp_path / "r", make_campaign(cells, repeats=1))
-    assert (matrix.is_folded, matrix.is_dense) == (False, True)
-    macros = load_template("matrix_tables.html.j2").make_module({"matrix": matrix})
-    page = str(macros.matrix_tables(matrix))
+    assert (matrix.open_and_folded[1], matrix.is_dense) == ({}, True)
+    page = tables_of(matrix)
     heads = re.findall(r'<th scope="row">([^<]*)</th>', page)
     assert len(heads) == len(batches)
     assert {head.partition(" · ")[0] for head in heads} == {"ResNet-18"}
@@ -194,47 +190,44 @@ def test_a_heatmap_has_no_row_of_a_measured_baseline(tmp_path):
     lost = {(cells[0]["id"], 0): ("failed", "setup", "boom")}
     _, matrix, _ = matrix_of(tmp_path / "r", make_campaign(cells, repeats=1), faults=lost)
     assert matrix.is_dense
-    found = {cell for group in matrix.groups for row in group.rows for one in row.squares if one for cell in one.cells}
+    found = {cell for square in matrix.squares for cell in square.cells}
     baselines = {cell["id"] for cell in cells[2::2]}
     assert found == {cell["id"] for cell in cells} - baselines
 
 
-def test_very_many_rows_are_folded_by_subject_with_their_range(tmp_path, monkeypatch):
-    monkeypatch.setattr("regatta.report.matrix.MOST_ROWS_DENSE", MOST_ROWS_OPEN)
-    batches = [2**i for i in range(MOST_ROWS_OPEN // 2 + 1)]
+def test_very_many_rows_are_folded_by_subject_with_their_range(tmp_path):
+    batches = range(1, MOST_ROWS_DENSE // 2 + 2)
     cells = [train_cell("resnet18", 1, n, s, batch_size=b) for b in batches for n, s in ((1, "none"), (2, "ddp"))]
     data, matrix, _ = matrix_of(tmp_path / "r", make_campaign(cells, repeats=1))
-    assert matrix.is_folded
     known = data.cells_of("train_step")
     known = known[known["cell"] != known["baseline"]]["efficiency_ratio"].astype(float)
-    [group] = matrix.groups
-    assert group.summary.startswith(f"{100 * known.min():.0f}")
+    [rows] = matrix.open_and_folded[1].values()
+    assert matrix.summary_of(rows).startswith(f"{100 * known.min():.0f}")
 
 
 @pytest.mark.parametrize(
-    ("level", "style"),
-    [(-0.1, "--level: 0%"), (0.0, "--level: 0%"), (0.5, "--level: 50%"), (1.3, "--level: 100%"), (None, "")],
+    ("level", "style"), [(-0.1, "--level: 0%"), (0.0, "--level: 0%"), (0.5, "--level: 50%"), (1.3, "--level: 100%")]
 )
 def test_a_level_beyond_the_scale_has_the_color_of_its_end(level, style):
-    assert Square("x", level).style() == style
+    matrix = Matrix("caption", ("1×1",), (Square(("a",), "", "1×1", "x", level=level),), scale=(0, 1))
+    assert f'style="{style}"' in tables_of(matrix)
 
 
 def test_groups_beyond_a_number_of_rows_are_folded_and_none_is_lost():
-    groups = tuple(Group(name, (MatrixRow("1 MiB", (None,)), MatrixRow("4 MiB", (None,)))) for name in "abc")
-    matrix = Matrix("caption", ("1×1",), groups, False, "label")
-    tables = load_template("matrix_tables.html.j2").module.matrix_tables
-    assert "<details" not in tables(matrix)
-    text = str(tables(matrix, most_open=4))
-    assert re.findall(r"<summary>(.)</summary>", text) == ["c"]
+    squares = tuple(Square((name,), size, "1×1", "x") for name in "abc" for size in ("1 MiB", "4 MiB"))
+    matrix = Matrix("caption", ("1×1",), squares, most_dense=0)
+    assert "<details" not in tables_of(matrix)
+    text = tables_of(dataclasses.replace(matrix, most_open=4))
+    assert re.findall(r"<summary>(.) ", text) == ["c"]
     assert text.count("4 MiB") == 3
 
 
 def test_colors_span_what_was_measured_without_the_baseline(laptop):
     _, matrix, squares = laptop
-    levels = [square.level for square in squares.values() if square and square.level is not None]
-    low, high = matrix.scale
+    levels = [square.level for square in squares.values() if square.level is not None]
+    low, high = matrix.ends
     assert high == max(levels)
     assert (min(levels) - low) / (high - low) == pytest.approx(0.15)
     assert squares["ResNet-18", "no DDP", "1×1"].level is None
     shares = {round((level - low) / (high - low), 2) for level in levels}
-    assert f"--level: {100 * min(shares):.0f}%" in {s.style(matrix.scale) for s in squares.values() if s}
+    assert f"--level: {100 * min(shares):.0f}%" in tables_of(matrix)

@@ -22,12 +22,7 @@ def comparison_page(found: CampaignsCompared, path: Path, gate: tuple[str, str] 
     planned = comparisons.sort_values("cell", key=lambda cells: cells.map(order))
     block, content = pairs_block(found, path), None
     if len(judged):
-        content = {
-            "matrices": (matrices := heatmap.ratio_matrices(planned, {})),
-            "halves": heatmap.halves(matrices),
-            "table": None,
-            "is_equal": False,
-        }
+        content = {"matrices": heatmap.ratio_matrices(planned, {})}
     num, num_alone = len(found.environment), sum(map(len, found.unmatched.values()))
     return load_template("compare.html.j2").render(
         title=title_of(found),

@@ -3,7 +3,7 @@
 import re
 import shlex
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 
 from regatta.core.names import CellName
@@ -16,7 +16,6 @@ from regatta.core.text import (
     plural,
     rank_time,
     rank_word,
-    ranks_word,
     shape,
     three,
 )
@@ -25,7 +24,13 @@ from regatta.model.frozen import names_by_id
 from regatta.plan.batches import Launch
 from regatta.plan.plan import CellPlan, Plan, launch_lines, notes, plan_json, totals
 from regatta.plan.prices import ESTIMATE_FROM, BatchPrice, charged_gpus
-from regatta.report.matrix import Matrix, MatrixRow, Square, by_workload_and_shape
+from regatta.report.matrix import (
+    Matrix,
+    Square,
+    by_workload_and_shape,
+    shape_columns,
+    shapes_caption,
+)
 from regatta.run.kept_outputs import read_again_text
 from regatta.store.launch_files import write_json, write_text
 
@@ -175,23 +180,21 @@ def _rank_hours(cell: CellPlan) -> float:
 
 def state_matrix(cells: list[CellPlan], names: dict[str, CellName], device: str) -> Matrix:
     """Return a square for each workload, stack and shape: cells by state, and the price of what is to run."""
-    by_id = {cell.cell.id: cell for cell in cells}
-
-    def square(_: str, ids: list[str]) -> Square:
+    by_id, squares = {cell.cell.id: cell for cell in cells}, []
+    for place, ids in by_workload_and_shape([planned.cell for planned in cells], names).items():
         members = [by_id[cell] for cell in ids]
         states = dict(state_counts(members))
         text = " ".join(f"{STATES[state][0]} {num:,}" for state, num in states.items())
-        is_mixed = "not_ok" in states and len(states) > 1
-        kind = f"{next(iter(states))}{' partial' if is_mixed else ''}"
-        return Square("\n".join([text, *_price(members, device)]), None, kind, tuple(ids))
+        kind = f"{next(iter(states))}{' partial' if 'not_ok' in states and len(states) > 1 else ''}"
+        squares.append(Square(*place, "\n".join([text, *_price(members, device)]), kind, ids))
 
-    def summary(rows: list[MatrixRow]) -> str:
-        members = [by_id[cell] for row in rows for square in row.squares if square for cell in square.cells]
+    def summary(of: Collection[Square]) -> str:
+        members = [by_id[cell] for square in of for cell in square.cells]
         counts = [f"{STATES[state][0]} {num:,} {STATES[state][1]}" for state, num in state_counts(members)]
         return ", ".join([*counts, *_price(members, device)])
 
-    caption = f"Nodes × {ranks_word(device)} per node"
-    return by_workload_and_shape(caption, [planned.cell for planned in cells], names, square, summary)
+    columns = shape_columns(planned.cell.shape for planned in cells)
+    return Matrix(shapes_caption(device), columns, tuple(squares), kind="plan", most_dense=0, summary=summary)
 
 
 def _price(cells: list[CellPlan], device: str) -> list[str]:

@@ -1,138 +1,143 @@
-"""A matrix: one number or state for each row and column, as an HTML table that any page can show."""
+"""A table as a heatmap: squares by group, row and column, as an HTML table that any page can show.
+
+A plan has one too, and loads no pandas: the long table is a sequence of records.
+"""
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
 
 from regatta.core.names import CellName
-from regatta.core.text import natural, shape
+from regatta.core.text import natural, ranks_word, shape
 from regatta.model.frozen import Cell
 
 WITHIN_SQUARE = ("bucket_cap_mb", "message_bytes")  # ordered axes: a square has all sizes of its workload and shape
-MOST_ROWS_OPEN = 40  # of more rows, each subject is folded
-MOST_ROWS_DENSE = 200  # of more low rows
+MOST_ROWS_OPEN = 40  # of more rows, groups are folded, unless low rows show them all
+MOST_ROWS_DENSE = 200  # of more low rows, groups are folded too
 LIGHTEST, LEAST_SPAN = 0.15, 0.1  # color of the lowest level; levels within less look alike
+STATES = {  # state of a square -> what the key says of it
+    "uncertain": "uncertain",
+    "failed": "failed",
+    "partial": "partly failed: some launches",
+    "incomplete": "some launches not measured or not started",
+    "missing": "not measured or not started",
+    "skipped": "skipped: reason in the details of the cell",
+}
+Place = tuple[tuple[str, ...], str, str]
 
 
 @dataclass(frozen=True)
 class Square:
-    """One square. text: its number or mark. level: place on the color scale of its matrix; None: no color.
+    """One square. group: the last part names it. row, column: its place in the group. text: its number or mark.
 
-    side: "above" or "below" the middle of a diverging scale, whose colors differ; empty for a sequential scale.
-    state: CSS class, such as "failed". cells: ids of the cells behind it. note: the whole sentence on it. others: cells
-    that it is compared with, which a filter may keep it for. beside: small text after the number.
+    state: CSS classes, such as "failed". cells: ids of the cells behind it. note: the whole sentence on it. level:
+    place on the color scale; None: no color. others: cells that it is compared with, for which a filter may keep it.
+    beside: small text after the number.
     """
 
+    group: tuple[str, ...]
+    row: str
+    column: str
     text: str
-    level: float | None = None
     state: str = ""
     cells: tuple[str, ...] = ()
     note: str = ""
-    side: str = ""
+    level: float | None = None
     others: tuple[str, ...] = ()
     beside: str = ""
-
-    @property
-    def classes(self) -> str:
-        return " ".join(filter(None, (self.state, self.side)))
-
-    def style(self, scale: tuple[float, float] = (0, 1)) -> str:
-        """Return its place on a color scale with these ends; a level beyond it has the color of its end."""
-        low, high = scale
-        return "" if self.level is None else f"--level: {min(max((self.level - low) / (high - low), 0.0), 1.0):.0%}"
-
-
-@dataclass(frozen=True)
-class MatrixRow:
-    """One row. squares: one for each column of its matrix, None where nothing was planned."""
-
-    name: str
-    squares: tuple[Square | None, ...]
-
-
-@dataclass(frozen=True)
-class Group:
-    """Rows of one subject. summary: what a folded group shows."""
-
-    name: str
-    rows: tuple[MatrixRow, ...]
-    summary: str = ""
 
 
 @dataclass(frozen=True)
 class Matrix:
-    """Squares by row and column. is_folded: groups open one by one. label: for screen readers, unique on a page.
+    """Squares by group and row, in their order, and by column. A place without one was not planned.
 
-    scale: levels with the lightest and the darkest color. is_dense: low rows, each with the name of its group.
+    label: for screen readers, unique on a page. notes: first lines of its key. states: what its states mean, beside
+    STATES. scale: levels with the lightest and the darkest color, if not those of its squares. kind: CSS class.
+    most_open, most_dense: numbers of rows, of more all groups are folded; most_dense 0: of more than `most_open` the
+    others. fold: folds all of it under this text. summary: of a folded group.
     """
 
     caption: str
     columns: tuple[str, ...]
-    groups: tuple[Group, ...]
-    is_folded: bool = False
-    label: str = "All cells"
-    scale: tuple[float, float] = (0, 1)
-    is_dense: bool = False
+    squares: tuple[Square, ...]
+    label: str = "All cells by shape"
+    notes: tuple[str, ...] = ()
+    states: Mapping[str, str] = field(default_factory=dict)
+    scale: tuple[float, float] | None = None
+    kind: str = ""
+    most_open: int = MOST_ROWS_OPEN
+    most_dense: int = MOST_ROWS_DENSE
+    fold: str = ""
+    summary: Callable[[Collection[Square]], str] = lambda _: ""
+
+    @cached_property
+    def groups(self) -> dict[tuple[str, ...], dict[str, dict[str, Square]]]:
+        """The squares by group, row and column."""
+        found: dict = {}
+        for square in self.squares:
+            found.setdefault(square.group, {}).setdefault(square.row, {})[square.column] = square
+        return found
+
+    @property
+    def num_rows(self) -> int:
+        return sum(map(len, self.groups.values()))
+
+    @cached_property
+    def is_dense(self) -> bool:
+        """Whether its rows are low, each with the name of its group."""
+        return self.most_open < self.num_rows <= self.most_dense
+
+    @cached_property
+    def open_and_folded(self) -> tuple[dict, dict]:
+        """The groups of the table that is shown, and those that open one by one."""
+        parts, num, has_more = ({}, {}), 0, self.num_rows > max(self.most_open, self.most_dense)
+        for group, rows in self.groups.items():
+            num += len(rows)
+            parts[has_more and num > (0 if self.most_dense else self.most_open)][group] = rows
+        return parts
+
+    def summary_of(self, rows: dict[str, dict[str, Square]]) -> str:
+        return self.summary([square for row in rows.values() for square in row.values()])
+
+    @cached_property
+    def ends(self) -> tuple[float, float]:
+        """The levels with the lightest and the darkest color."""
+        levels = [square.level for square in self.squares if square.level is not None]
+        span = max(max(levels) - min(levels), LEAST_SPAN)
+        return self.scale or (max(levels) - span / (1 - LIGHTEST), max(levels))
+
+    def share(self, level: float) -> str:
+        """Return the place of a level on the color scale; one beyond it has the color of its end."""
+        low, high = self.ends
+        return f"{min(max((level - low) / (high - low), 0.0), 1.0):.0%}"
+
+    @property
+    def key(self) -> list[tuple[str, str, str]]:
+        """Return state, example and meaning for each state that has one and occurs."""
+        words, found = {**self.states, **STATES, **self.states}, {}
+        for square in self.squares:
+            found |= dict.fromkeys(square.state.split(), "n" if any(map(str.isdigit, square.text)) else square.text)
+        return [(state, found[state], text) for state, text in words.items() if state in found]
 
 
-def shapes_in_order(cells: Iterable[Cell]) -> list[tuple[int, int]]:
-    """Return the shapes of cells, that with the fewest ranks first."""
-    return sorted({cell.shape for cell in cells}, key=lambda place: (place[0] * place[1], place))
+def shapes_caption(device: str) -> str:
+    return f"Nodes × {ranks_word(device)} per node"
 
 
-def all_squares(matrix: Matrix) -> list[Square]:
-    return [square for group in matrix.groups for row in group.rows for square in row.squares if square]
+def shape_columns(shapes: Iterable[tuple[int, int]]) -> tuple[str, ...]:
+    """Return the columns of shapes, that with the fewest ranks first."""
+    return tuple(shape(*place) for place in sorted(set(shapes), key=lambda place: (place[0] * place[1], place)))
 
 
-def densely(matrix: Matrix) -> Matrix:
-    """Return a matrix as a heatmap of low rows, unless there are too many."""
-    if sum(len(group.rows) for group in matrix.groups) > MOST_ROWS_DENSE:
-        return matrix
-    return replace(matrix, is_folded=False, is_dense=True)
-
-
-def shaded(matrix: Matrix) -> Matrix:
-    """Return a matrix whose color scale spans its levels."""
-    levels = [square.level for square in all_squares(matrix) if square.level is not None]
-    if not levels:
-        return matrix
-    span = max(max(levels) - min(levels), LEAST_SPAN)
-    return replace(matrix, scale=(max(levels) - span / (1 - LIGHTEST), max(levels)))
-
-
-def by_workload_and_shape(
-    caption: str,
-    cells: Collection[Cell],
-    names: dict[str, CellName],
-    make_square: Callable[[str, list[str]], Square],
-    summary: Callable[[list[MatrixRow]], str],
-) -> Matrix:
-    """Return a matrix with workloads and stacks down and shapes across.
-
-    names: those of the cells. make_square: takes a benchmark and the ids of the cells of a square. summary: the text
-    of a folded group.
-    """
-    shapes = shapes_in_order(cells)
-    places: dict[tuple, dict[tuple, list[str]]] = defaultdict(lambda: defaultdict(list))
+def by_workload_and_shape(cells: Iterable[Cell], names: Mapping[str, CellName]) -> dict[Place, tuple[str, ...]]:
+    """Return the cells of each square: workloads in their order, with other settings and stacks down, shapes across."""
+    places, order = defaultdict(list), {}
     for cell in cells:
-        name = names[cell.id]
-        places[cell.benchmark, name.parts["subject"], _row_name(name)][cell.shape].append(cell.id)
-    groups: dict[tuple, list[MatrixRow]] = defaultdict(list)
-    for (benchmark, subject, row), by_shape in places.items():
-        squares = (make_square(benchmark, by_shape[place]) if place in by_shape else None for place in shapes)
-        groups[benchmark, subject].append(MatrixRow(row, tuple(squares)))
-    return Matrix(
-        caption,
-        tuple(shape(*place) for place in shapes),
-        tuple(
-            Group(subject, tuple(sorted(rows, key=lambda row: natural(row.name))), summary(rows))
-            for (_, subject), rows in groups.items()
-        ),
-        sum(map(len, groups.values())) > MOST_ROWS_OPEN,
-    )
-
-
-def _row_name(name: CellName) -> str:
-    """Return what distinguishes a row within its subject: settings that are not ordered, and the stack."""
-    name = name.without("subject", "shape", *WITHIN_SQUARE)
-    return name.say(*name.parts, always=())
+        name = names[cell.id].without("shape", *WITHIN_SQUARE)
+        group = cell.benchmark, name.parts["subject"]
+        order.setdefault(group, len(order))
+        row = name.without("subject").say(*name.parts, always=())
+        places[group, row, shape(*cell.shape)].append(cell.id)
+    in_order = sorted(places, key=lambda place: (order[place[0]], natural(place[1])))
+    return {place: tuple(places[place]) for place in in_order}

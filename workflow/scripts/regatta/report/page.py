@@ -54,7 +54,6 @@ CELL_MARK = re.compile(r' data-(cell|line)="([^"]*)"')  # of report/lines.py
 BAD_MARK = "\N{BALLOT X}"
 LIMITS = {  # of templates
     "most_rows_printed": 4,  # longer tables are not printed; on screen, all are collapsed
-    "most_rows_compared": 30,  # rows of a matrix of ratios; further groups are folded
     "most_rows_named": 20,  # folded rows that are named; more are counted
     "min_launches": MIN_LAUNCHES,  # these are of intervals
     "min_samples": MIN_SAMPLES_INTERVAL,

@@ -221,8 +221,8 @@ def on_most_ranks(rows: Iterable[AnyRow]) -> list[AnyRow]:
 
 
 def lacking_text(row: AnyRow) -> str:
-    """Return how many launches a cell has, such as `2 of 3 launches`, if it lacks any; else an empty text."""
-    return f"{row.num_launches} of {row.num_planned} launches" if row.num_launches < row.num_planned else ""
+    """Return how many launches a cell has, such as ` (2 of 3 launches)`, if it lacks any; else an empty text."""
+    return f" ({row.num_launches} of {row.num_planned} launches)" if row.num_launches < row.num_planned else ""
 
 
 def best_row(rows: Iterable[AnyRow], column: Column) -> AnyRow:

@@ -2,31 +2,29 @@
 
 from collections import Counter
 from collections.abc import Iterable
+from itertools import groupby
 from types import SimpleNamespace
 
 import pandas as pd
 
 from regatta.core.benchmarks import axes_of
+from regatta.core.names import SEPARATOR
 from regatta.core.text import (
     any_of,
-    interval_heading,
     natural,
     plural,
-    ranks_word,
     shape,
 )
 from regatta.kit.columns import OF_CURVE, TEXT, WHOLE, Column, Columns
-from regatta.kit.kinds import RESULT, SUMMARY, Kind
+from regatta.kit.kinds import RESULT, SUMMARY, Kind, Value
 from regatta.report.findings import Finding, of_cells, percent_number
-from regatta.report.matrix import Group, Matrix, MatrixRow, Square, shapes_in_order
-from regatta.report.page import count_failed
+from regatta.report.matrix import Matrix, Square, shape_columns, shapes_caption
 from regatta.report.panels import Section
 from regatta.store.collect import cell_row
 from regatta.store.csv_files import CELL, SHAPE_COLUMNS, make_table
 from regatta.tables.cells import rows_of
 from regatta.tables.metrics import STEP
 from regatta.topics.base import ReportData, TableSpec, Topic, grouped, headline_rows, plain_rows
-from regatta.topics.bucket_overview import bucket_overview
 from regatta.topics.fits.scaling import CURVE, SHAPE
 from regatta.topics.settings import (
     EQUAL_RATIO,
@@ -39,10 +37,16 @@ from regatta.topics.settings import (
     settings_of,
     settings_table,
 )
-from regatta.topics.status_matrix import square_without_value, statuses_by_cell
+from regatta.topics.status_matrix import square_of, statuses_by_cell
 
 WORST_TINT = 0.5  # slowdown with the full color
-MOST_MATRICES, MOST_BESIDE = 4, 2  # tables that are shown; of more, the most different beside an overview
+MOST_ROWS = 12  # of more, they are low
+MOST_TABLES = 4  # of more, the fastest sizes are shown, and the tables are folded
+NOTES = ("Number: pipelined step time (steps back to back), in percent above the fastest bucket size of the row",)
+NOTES_OF_FASTEST = ("Fastest sizes, or within noise of it", "Second number and color: slowdown of the slowest size")
+STATES = {"best": "fastest", "near": "within noise of it; no frame: slower beyond noise"}
+STATES |= {"uncertain": "undecided (one launch)"}
+MIB, EN_DASH = " MiB", "\N{EN DASH}"
 SHOWN = ("interval", "num_launches", "num_planned")
 
 STRATEGY = tuple(name for name, axis in axes_of("train_step").items() if axis.is_series)
@@ -85,81 +89,101 @@ def _best(cells: list[dict], settings: dict[str, Setting]) -> dict:
     return row | {"indistinguishable_mb": ", ".join(f"{bucket:g}" for bucket in sorted(near)) or "none"}
 
 
-# The section: a small matrix for each workload and stack.
+# The section: shapes down, bucket sizes across; of many workloads also the fastest sizes alone.
 
 
-def bucket_matrices(data: ReportData) -> tuple[Matrix, ...]:
-    """Return a matrix for each workload and stack, the most different bucket sizes first: shapes down, sizes across.
+def bucket_squares(data: ReportData) -> list[list[Square]]:
+    """Return the squares of each workload and stack, the most different bucket sizes first.
 
-    A shape with one planned size has no row; a workload without a shape with two measured sizes has no matrix.
+    A shape with one planned size has none, and a workload without a shape with two measured sizes.
     """
-    statuses, settings = statuses_by_cell(data.measurements), settings_of(data.tables["settings"], "bucket_cap_mb")
+    settings, found = settings_of(data.tables["settings"], "bucket_cap_mb"), []
     cells = plain_rows(data.cells_of("train_step").dropna(subset=["bucket_cap_mb"]), (*CELLS, *SHOWN))
     skipped = map(cell_row, data.campaign.skipped)
     cells += [{name: row.get(name) for name in (*CELLS, *SHOWN)} for row in skipped if row.get("bucket_cap_mb")]
-    found = []
     for rows in grouped(cells, tuple(name for name in GROUP if name not in SHAPE)).values():
-        rows = sorted(rows, key=lambda row: (row["world_size"], row["nodes"]))
-        by_shape = {shape(*key): grouped(group, ("bucket_cap_mb",)) for key, group in grouped(rows, SHAPE[:2]).items()}
-        by_shape = {place: by_size for place, by_size in by_shape.items() if len(by_size) > 1}
-        sizes = sorted({size for by_size in by_shape.values() for (size,) in by_size})
-        lines, is_known = [], False
-        for place, by_size in by_shape.items():
-            best = _best([cell for group in by_size.values() for cell in group], settings)
-            is_known |= best["num_buckets"] > 1
-            squares = (_square(place, by_size.get((size,)), best, statuses, settings) for size in sizes)
-            lines.append(MatrixRow(place, tuple(squares)))
-        if is_known:
-            name = data.cell_names[rows[0]["cell"]].without("shape", "bucket_cap_mb")
-            title = name.say(*name.parts, always=("subject",))
-            found.append(Matrix(title, tuple(f"{size:g} MiB" for size in sizes), (Group(title, tuple(lines)),)))
-
-    def largest_level(matrix: Matrix) -> float:
-        return max(square.level or 0 for row in matrix.groups[0].rows for square in row.squares if square)
-
-    return tuple(sorted(found, key=lambda matrix: (-largest_level(matrix), natural(matrix.caption))))
+        rows = sorted(rows, key=lambda row: (row["world_size"], row["nodes"], row["bucket_cap_mb"]))
+        name = data.cell_names[rows[0]["cell"]].without("shape", "bucket_cap_mb")
+        group, squares, num_known = (name.say(*name.parts, always=("subject",)),), [], 0
+        for place, of_shape in grouped(rows, SHAPE[:2]).items():
+            by_size, best = grouped(of_shape, ("bucket_cap_mb",)), _best(of_shape, settings)
+            if len(by_size) > 1:
+                num_known = max(num_known, best["num_buckets"])
+                squares += [_square(data, group, shape(*place), of, best, settings) for of in by_size.values()]
+        if num_known > 1:
+            found.append(squares)
+    return sorted(found, key=lambda squares: (-max(one.level or 0 for one in squares), natural(squares[0].group[0])))
 
 
 def _square(
-    place: str, cells: list[dict] | None, best: dict, statuses: dict[str, Counter], settings: dict[str, Setting]
-) -> Square | None:
-    """Return the square of one bucket size of one shape, None where it was not planned. best: of `_best`."""
-    if cells is None:
-        return None
+    data: ReportData, group: tuple[str], place: str, cells: list[dict], best: dict, settings: dict[str, Setting]
+) -> Square:
+    """Return the square of one bucket size of one shape. best: of `_best`."""
     ids, size = tuple(cell["cell"] for cell in cells), cells[0]["bucket_cap_mb"]
-    counts, note = sum((statuses[cell] for cell in ids), Counter()), f"{place}, bucket {size:g} MiB"
+    counts = sum((statuses_by_cell(data)[cell] for cell in ids), Counter())
+    at, subject = (group, place, f"{size:g}{MIB}"), f"{place}, bucket {size:g}{MIB}"
     measured = [cell for cell in cells if cell["step_s"] is not None]
     if not measured:
-        return square_without_value(note, ids, counts)
+        return square_of(at, ids, counts, subject)
     cell = min(measured, key=lambda cell: cell["step_s"])
     ratio = cell["step_s"] / best.get("best_step_s", cell["step_s"]) - 1
-    setting, row = settings[cell["cell"]], SimpleNamespace(**cell)
+    setting, has_several = settings[cell["cell"]], best["num_buckets"] > 1
     is_best, is_near = size == best["best_bucket_cap_mb"], setting.may_be_best is True
-    note += f": {STEP.label} {STEP.cell(row)} ms, {interval_heading([cell['interval']])} {STEP.ends(row)},"
-    note += f" n = {cell['num_launches']}/{cell['num_planned']}"
-    if not is_best and best["num_buckets"] > 1:
+    note = f"{STEP.label} {Value.of(SimpleNamespace(**cell), STEP)}, n = {cell['num_launches']}/{cell['num_planned']}"
+    if not is_best and has_several:
         note += f"; {percent_number(ratio)} % above {best['best_bucket_cap_mb']:g} MiB"
         note += "; undecided" if setting.low is None else f" ({cost_of(setting):ends})"
-    note += "; fastest" if is_best else "; within noise" if is_near else ""
-    states = {"best": is_best, "near": is_near and not is_best, "partial": count_failed(counts)}
-    states["incomplete"] = counts.total() > counts["ok"] and not states["partial"]
-    states["uncertain"] = best["num_buckets"] > 1 and setting.low is None
+    states = [
+        "best" if is_best else "near" if is_near else "",
+        "uncertain" if has_several and setting.low is None else "",
+    ]
+    note += {"best": "; fastest", "near": "; within noise"}.get(states[0], "")
     text = "0" if ratio == 0 else percent_number(ratio)
-    return Square(text, ratio / WORST_TINT, " ".join(state for state, is_so in states.items() if is_so), ids, note)
+    return square_of(at, ids, counts, subject, text=text, note=note, level=ratio, state=" ".join(filter(None, states)))
+
+
+def _fastest(squares: list[Square]) -> Square:
+    """Return the sizes of one shape that may be the fastest, and what the slowest costs. squares: by size."""
+    measured = [one for one in squares if one.level is not None]
+    states = {word for one in squares for word in one.state.split()}
+    is_bad, title, place = not {"failed", "partial"}.isdisjoint(states), squares[0].group[0], squares[0].row
+    subject, _, settings = title.partition(SEPARATOR)
+    at, cells = ((subject,), settings, place), tuple(cell for one in squares for cell in one.cells)
+    if len(measured) < 2:
+        text = next(one.text for one in squares if one.level is None)
+        return Square(*at, text, "failed" if is_bad else "missing", cells)
+    sizes = [one.column.removesuffix(MIB) for one in measured]
+    near = [number for number, one in enumerate(measured) if not {"best", "near"}.isdisjoint(one.state.split())]
+    is_range = near[-1] - near[0] == len(near) - 1
+    text = EN_DASH.join(dict.fromkeys((sizes[near[0]], sizes[near[-1]]))) if is_range else plural(len(near), "size")
+    slowest = max(measured, key=lambda one: one.level)
+    cost = f"{percent_number(slowest.level)} %"
+    note = f"{title}, {place}: fastest {', '.join(sizes[number] for number in near)}{MIB};"
+    note += f" slowest {slowest.column}, {cost} slower"
+    state = "partial" if is_bad else "uncertain" if "uncertain" in states else ""
+    return Square(*at, text, state, cells, note, slowest.level, beside=f"+{cost}")
 
 
 def section(data: ReportData) -> Section | None:
-    matrices = bucket_matrices(data)
-    if not matrices:
+    tables = bucket_squares(data)
+    if not tables:
         return None
-    ranks, overview, most_shown = ranks_word(data.device), None, MOST_MATRICES
-    if len(matrices) > MOST_MATRICES:
-        rows = sorted(matrices, key=lambda matrix: natural(matrix.caption))
-        shapes = [shape(*place) for place in shapes_in_order(data.campaign.all_cells)]
-        overview, most_shown = bucket_overview(rows, shapes, ranks, WORST_TINT), MOST_BESIDE
-    content = {"matrices": matrices, "most_shown": most_shown, "ranks": ranks, "overview": overview}
-    state = (plural(len(matrices), "table"), "quiet")
-    return Section("bucket", "Bucket size", template="settings.html.j2", content=content, state=state)
+    by, fields = shapes_caption(data.device), {"states": STATES, "scale": (0, WORST_TINT), "kind": "above"}
+    fold = f"Show all {len(tables)} tables" if len(tables) > MOST_TABLES else ""
+    squares = tuple(one for table in tables for one in table)
+    sizes = tuple(sorted({one.column for one in squares}, key=natural))
+    matrices = [
+        Matrix(f"{by}, by bucket size", sizes, squares, "Bucket sizes", NOTES, most_open=MOST_ROWS, fold=fold, **fields)
+    ]
+    if fold:
+        tables = sorted(tables, key=lambda table: natural(table[0].group[0]))
+        squares = tuple(_fastest(list(of)) for table in tables for _, of in groupby(table, key=lambda one: one.row))
+        shapes, used = shape_columns(cell.shape for cell in data.campaign.all_cells), {one.column for one in squares}
+        fields |= {"columns": tuple(place for place in shapes if place in used), "notes": NOTES_OF_FASTEST}
+        caption, label = f"{by}: fastest sizes (MiB)", "Fastest bucket sizes"
+        matrices.insert(0, Matrix(caption, squares=squares, label=label, most_open=0, **fields))
+    content, state = {"matrices": matrices}, (plural(len(tables), "table"), "quiet")
+    return Section("bucket", "Bucket size", template="matrix.html.j2", content=content, state=state)
 
 
 KINDS = (

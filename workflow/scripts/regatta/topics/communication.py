@@ -78,7 +78,7 @@ def section(data: ReportData) -> Section:
 
 def _with_overview(section: Section, data: ReportData) -> Section:
     """Return a section of many figures with a heatmap, the first figure and that of the most different operation."""
-    matrix, whole = bandwidth_overview(data)
+    matrix = bandwidth_overview(data)
     subject, (first, *others) = most_different(matrix), section.figures
     of_subject = (one for one in others if one.title.partition(": ")[2].split(SEPARATOR)[0] == subject)
     second = next(of_subject, others[0])
@@ -87,10 +87,10 @@ def _with_overview(section: Section, data: ReportData) -> Section:
         figures=tuple(one for one in others if one is not second),
         summary="Bus bandwidth of the other operations, types and stacks",
     )
-    content = {"matrix": matrix, "whole": whole, "is_tall": True}
+    content = {"matrices": (matrix,), "is_tall": True}
     state = (plural(len(section.figures), "figure"), "quiet")
     found = replace(section, figures=(first, second), parts=(more,), state=state)
-    return replace(found, template="communication.html.j2", content=content)
+    return replace(found, template="matrix.html.j2", content=content)
 
 
 def lead_text(rows: pd.DataFrame, is_imported: bool) -> str:

@@ -61,14 +61,10 @@ def section(data: ReportData) -> Section:
     judged = texts.judged_rows(comparisons)
     if not len(judged):
         return Section("comparisons", "Comparisons", lead, tables=found)
-    content = {
-        "matrices": (matrices := heatmap.ratio_matrices(comparisons, data.names)),
-        "halves": heatmap.halves(matrices),
-        "table": pairs_table(judged, "Comparisons, largest effect first"),
-        "num_pairs": len(judged),
-        "is_equal": texts.is_equal(judged),
-    }
-    template, state = "comparisons.html.j2", (plural(len(judged), "pair"), "quiet")
+    found = (pairs_table(judged, "Largest effects"), *found)
+    fold = f"Ratios: all {len(judged):,} pairs are equivalent" if texts.is_equal(judged) else ""
+    content = {"matrices": heatmap.ratio_matrices(comparisons, data.names, fold)}
+    template, state = "matrix.html.j2", (plural(len(judged), "pair"), "quiet")
     first = changes_figure(judged)
     return Section("comparisons", "Comparisons", lead, (), found, template, content, state, headline=first)
 
@@ -129,7 +125,7 @@ def pairs_table(rows: pd.DataFrame, title: str) -> Table:
     largest = tables.by_effect(with_labels(rows)).head(MOST_ROWS)
     words = dict(zip(("reference", "other"), sides_text(largest), strict=True))
     columns = LABEL, VERDICT, *tables.COMPARISONS.of_table("pairs"), LAUNCHES
-    title += f" ({len(largest)} of {len(rows):,}; all: comparisons.csv)" if len(largest) < len(rows) else ""
+    title += f": {len(largest)} of {len(rows):,} rows" if len(largest) < len(rows) else ""
     return Table.of_columns(title, columns, largest, largest["device"].iloc[0], ("comparisons",), **words)
 
 

@@ -242,8 +242,8 @@ def loss_bars(data: ReportData) -> list[Bar]:
             if not (is_wide(row) or value.estimate > SUSPECT_RATIO) and abs(left - value.estimate) < ROUNDING:
                 shares = (left, *(losses.get(part.name) for part in PARTS_OF_LOSS))
                 percents = tuple(None if share is None else 100 * share for share in shares)
-                label = " ".join(filter(None, (name.parts["shape"], lacking_text(row) and f"({lacking_text(row)})")))
-                bar = Bar(name.without("shape", "bucket_cap_mb").full, label, row.cell, percents)
+                group, label = name.without("shape", "bucket_cap_mb").full, name.parts["shape"] + lacking_text(row)
+                bar = Bar(group, label, row.cell, percents)
                 found.append((-row.world_size, natural(bar.group), bar))
         groups += [found] if found else []
     groups.sort(key=lambda found: found[0][:2])

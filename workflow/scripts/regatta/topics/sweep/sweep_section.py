@@ -6,20 +6,20 @@ from collections.abc import Iterable
 import pandas as pd
 
 from regatta.core.names import cell_names
-from regatta.core.text import is_unknown, natural, plural
+from regatta.core.text import is_unknown, natural
 from regatta.kit.kinds import MOST_NAMES, NOTE, RESULT, SUMMARY, Kind, Value
 from regatta.report.chart import BAD, COLORS, GREY, GUIDE, Chart, PlotAxis, Style
 from regatta.report.findings import PROBLEMS, Finding, Source, of_rows
-from regatta.report.matrix import Group, Matrix, MatrixRow, Square
+from regatta.report.matrix import Matrix, Place, Square
 from regatta.report.page import count_failed
 from regatta.report.panels import LAUNCHES, Figure, Section, Table
-from regatta.report.rows import table_rows
+from regatta.report.rows import Row, table_rows
 from regatta.topics.base import ReportData, TableSpec, Topic, once_per_report, plain_rows
 from regatta.topics.comparison.comparison_tables import by_effect
-from regatta.topics.comparison.heatmap import ratio_square
+from regatta.topics.comparison.heatmap import RATIO_NOTE, RATIO_STATES, ratio_shown
 from regatta.topics.comparison.texts import direction_of
 from regatta.topics.failures import failing_hosts_of
-from regatta.topics.status_matrix import square_without_value, statuses_by_cell
+from regatta.topics.status_matrix import square_of, statuses_by_cell
 from regatta.topics.sweep.sweep_tables import (
     PLACE,
     SWEEP,
@@ -80,7 +80,7 @@ def failed_hosts(data: ReportData) -> dict[str, int]:
     A node of a sweep of pairs counts as failed if none of its measurements is ok: one broken node fails all its pairs.
     A workload that fails in many places says nothing about one of them, unless failures are more frequent there.
     """
-    statuses, num_failed, is_ok, found = statuses_by_cell(data.measurements), Counter(), set(), failing_hosts_of(data)
+    statuses, num_failed, is_ok, found = statuses_by_cell(data), Counter(), set(), failing_hosts_of(data)
     places = Counter(workload_of(cell) for cell in data.campaign.cells)
     failing = Counter(workload_of(cell) for cell in data.campaign.cells if count_failed(statuses[cell.id]))
     for cell in data.campaign.cells:
@@ -247,13 +247,12 @@ def section(data: ReportData) -> Section | None:
     limits = [_limits(margin) for margin in set(rows["margin_ratio"])]
     margins = " or ".join(f"+{above:.2g} and \N{MINUS SIGN}{-below:.2g} %" for above, below in limits)
     lead = f"Slower and faster: beyond {margins}, and significant."
-    content = {"matrices": [_nodes_matrix(data, nodes)], "most_open": MOST_ROWS_OPEN}
-    content["pairs"] = _pair_matrices(data, rows) if noun == "pair" else []
-    content["is_narrow"] = len(content["matrices"][0].columns) <= MOST_COLUMNS_BESIDE and not content["pairs"]
+    matrices = [_nodes_matrix(data, nodes), *(_pair_matrices(data, rows) if noun == "pair" else ())]
+    content = {"matrices": matrices, "is_tall": len(matrices) == 1 and len(matrices[0].columns) <= MOST_COLUMNS_BESIDE}
     words = [f"{num} {name}" for name in ("failed", "slower") if (num := len(counts_of(data, nodes)[name]))]
     state, title = (", ".join(words), "bad" if words else ""), "Nodes" if noun == "node" else "Nodes and pairs"
     first = next(iter(figures), None)  # the first screen has it
-    return Section("sweep", title, lead, figures[1:], (), "sweep.html.j2", content, state, headline=first)
+    return Section("sweep", title, lead, figures[1:], (), "matrix.html.j2", content, state, headline=first)
 
 
 def _cited(data: ReportData, noun: str) -> str | None:
@@ -281,7 +280,7 @@ def _figure(figure_id: str, noun: str, rows: pd.DataFrame, data: ReportData) -> 
 
     Those without a result are last. The slowest one and those that failed are named.
     """
-    statuses, failed = statuses_by_cell(data.measurements), failed_hosts(data)
+    statuses, failed = statuses_by_cell(data), failed_hosts(data)
     rows = rows.sort_values("place", kind="stable")  # without a place: last
     words = [_style_of(row, statuses, failed) for row in table_rows(rows)]
     words = [SHOWN.get(word, word) for word in words]
@@ -316,55 +315,42 @@ def _style_of(row, statuses: dict[str, Counter], failed: dict[str, int]) -> str:
 
 def _nodes_matrix(data: ReportData, rows: pd.DataFrame) -> Matrix:
     """Return nodes down, in groups, and workloads across."""
-    workloads = list(dict.fromkeys(rows["workload"]))
-    by_place = {(row.hosts, row.workload): row for row in table_rows(rows)}
-    statuses, failed = statuses_by_cell(data.measurements), failed_hosts(data)
-    groups = []
-    for name, hosts in counts_of(data, rows).items():
-        ordered = sorted(hosts, key=natural) if name in ("equivalent", "missing") else hosts
-        lines = tuple(
-            MatrixRow(
-                host, tuple(_square(by_place.get((host, name)), statuses, failed.get(host, 0)) for name in workloads)
-            )
-            for host in ordered
-        )
-        groups += [Group(f"{GROUPS[name]} ({len(lines):,})", lines)] if lines else []
+    columns, squares = tuple(dict.fromkeys(rows["workload"])), []
+    by_place, groups = {(row.hosts, row.workload): row for row in table_rows(rows)}, counts_of(data, rows)
+    for name, hosts in groups.items():
+        for host in sorted(hosts, key=natural) if name in ("equivalent", "missing") else hosts:
+            places = [((f"{GROUPS[name]} ({len(hosts):,})",), host, workload) for workload in columns]
+            squares += [_square(data, of, by_place[of[1:]]) for of in places if of[1:] in by_place]
+    first = next(len(hosts) for hosts in groups.values() if hosts)
     caption = "Change in time against the median node (%)"
-    return Matrix(caption, tuple(workloads), tuple(groups), label="Nodes")
+    fields = {"notes": (RATIO_NOTE,), "states": RATIO_STATES, "scale": (0, 1), "most_open": max(MOST_ROWS_OPEN, first)}
+    return Matrix(caption, columns, tuple(squares), "Nodes by workload", most_dense=0, **fields)
 
 
-def _square(row, statuses: dict[str, Counter], num_failed: int = 0) -> Square | None:
-    """Return the square of a table row. num_failed: failed measurements of a node that has no cell itself."""
-    if row is None:
-        return None
-    cells = () if is_unknown(row.cell) else (row.cell,)
-    counts = statuses[row.cell] if cells else Counter({"failed": num_failed} if num_failed else {"not_measured": 1})
-    name = f"{row.hosts}: {row.workload}"
-    if is_unknown(row.time_ratio) and not is_unknown(row.time_s):
-        return Square("n/a", None, "inconclusive", cells, f"{name}: nothing to compare with")
-    if is_unknown(row.time_ratio):
-        return square_without_value(name, list(cells), counts)
-    note = f"{name}: {TIME_RATIO.cell(row)} % {TIME_RATIO.ends(row)}, place {PLACE.cell(row)}, {VERDICT.cell(row)}"
-    bad = count_failed(counts) if cells else 0
-    state = f"{row.verdict}{' partial' if bad else ''}"
-    note += f"; {bad} of {plural(counts.total(), 'measurement')} not ok" if bad else ""
-    return ratio_square(row, state, cells, note)
+def _square(data: ReportData, place: Place, row: Row) -> Square:
+    """Return the square of a table row."""
+    cells, name = () if is_unknown(row.cell) else (row.cell,), f"{row.hosts}: {row.workload}"
+    num_failed = 0 if cells else failed_hosts(data).get(row.hosts, 0)  # of a node that has no cell itself
+    lacking = Counter({"failed": num_failed} if num_failed else {"not_measured": 1})
+    counts = statuses_by_cell(data)[row.cell] if cells else lacking
+    if not is_unknown(row.time_ratio):
+        note = f"{TIME_RATIO.cell(row)} % {TIME_RATIO.ends(row)}, place {PLACE.cell(row)}, {VERDICT.cell(row)}"
+        return square_of(place, cells, counts if cells else Counter(), name, note=note, **ratio_shown(row, row.verdict))
+    if not is_unknown(row.time_s):
+        return Square(*place, "n/a", "inconclusive", cells, f"{name}: nothing to compare with")
+    return square_of(place, cells, counts, name)
 
 
 def _pair_matrices(data: ReportData, rows: pd.DataFrame) -> list[Matrix]:
     """Return for each workload the pairs as a matrix of nodes by nodes, if they are few enough to read."""
-    nodes = sorted({host for hosts in rows["hosts"] for host in hosts.split(", ")}, key=natural)
-    if len(nodes) > MOST_NODES_MATRIX:
-        return []
-    statuses, found = statuses_by_cell(data.measurements), []
-    for part in _by_workload(rows):
-        squares = {frozenset(row.hosts.split(", ")): _square(row, statuses) for row in table_rows(part)}
-        lines = tuple(
-            MatrixRow(a, tuple(None if a == b else squares.get(frozenset((a, b))) for b in nodes)) for a in nodes
-        )
-        workload = part["workload"].iloc[0]
+    nodes, found = sorted({host for hosts in rows["hosts"] for host in hosts.split(", ")}, key=natural), []
+    for part in _by_workload(rows) if len(nodes) <= MOST_NODES_MATRIX else ():
+        workload, of = part["workload"].iloc[0], {frozenset(row.hosts.split(", ")): row for row in table_rows(part)}
+        places = [((workload,), one, other) for one in nodes for other in nodes]
+        squares = [_square(data, at, of[pair]) for at in places if (pair := frozenset(at[1:])) in of]
         caption = f"{workload}: change in time against the median pair (%)"
-        found.append(Matrix(caption, tuple(nodes), (Group(workload, lines),), label=f"Pairs, {workload}"))
+        fields = {"kind": "pairs", "scale": (0, 1), "fold": caption if found else ""}
+        found.append(Matrix(caption, tuple(nodes), tuple(squares), f"Pairs, {workload}", **fields))
     return found
 
 
