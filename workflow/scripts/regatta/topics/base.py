@@ -220,6 +220,11 @@ def on_most_ranks(rows: Iterable[AnyRow]) -> list[AnyRow]:
     return [row for row in rows if row.world_size == largest]
 
 
+def complete_rows(rows: list[AnyRow]) -> list[AnyRow]:
+    """Return the rows of cells with all their launches; if there is none, all of them: for a judgement."""
+    return [row for row in rows if row.num_launches >= row.num_planned] or rows
+
+
 def lacking_text(row: AnyRow) -> str:
     """Return how many launches a cell has, such as ` (2 of 3 launches)`, if it lacks any; else an empty text."""
     return f" ({row.num_launches} of {row.num_planned} launches)" if row.num_launches < row.num_planned else ""

@@ -112,10 +112,7 @@ def is_known(row: Row, column: Column) -> bool:
 
 
 def best_of(rows: list[Row], columns: Iterable[Column]) -> tuple[Row, Column, str]:
-    """Return the row with the best value of the first column that is known, this column, and of how many in words.
-
-    Findings on scaling and communication select alike.
-    """
+    """Return the row with the best value of the first column that is known, this column, and of how many in words."""
     column = next(one for one in columns if any(is_known(row, one) for row in rows))
     rows = [row for row in rows if is_known(row, column)]
     if column is EFFICIENCY:

@@ -143,7 +143,7 @@ def findings(data: ReportData) -> list[Finding]:
     """
     runs, found = data.cells_of(BENCHMARK), []
     workloads = runs[runs["total_s"].notna()].groupby(WORKLOAD, dropna=False, sort=True)
-    groups = [base.headline_rows(data, table_rows(group)) for _, group in workloads]
+    groups = [base.headline_rows(data, base.complete_rows(table_rows(group))) for _, group in workloads]
     for (fastest, values), group in zip(fastest_of_groups(data, groups, TOTAL), groups, strict=True):
         values |= {"name": data.names[fastest.cell], "epochs": int(fastest.epochs)}
         values |= {"total": Value.of(fastest, TOTAL), "accuracy": Value.of(fastest, ACCURACY)}

@@ -12,6 +12,7 @@ from regatta.core.verdicts import Verdict
 from regatta.kit.kinds import FAIR, RESULT, SUMMARY, Kind, Value
 from regatta.report.findings import Finding, Source, of_cells, percent_number
 from regatta.report.page import threads_by_shape
+from regatta.report.panels import launches
 from regatta.report.rows import Row, table_rows
 from regatta.tables.baselines import (
     EFFICIENCY,
@@ -25,7 +26,7 @@ from regatta.tables.baselines import (
 from regatta.tables.metrics import THROUGHPUT
 from regatta.tables.primary_times import times_by_cell
 from regatta.topics import base
-from regatta.topics.base import ReportData, best_row, lacking_text, on_most_ranks, once_per_report
+from regatta.topics.base import ReportData, best_row, complete_rows, lacking_text, on_most_ranks, once_per_report
 from regatta.topics.settings import FASTEST, fastest_of_groups
 
 WORKLOAD = [name for name, axis in axes_of("train_step").items() if not axis.is_series]
@@ -100,13 +101,17 @@ def findings(data: ReportData) -> list[Finding]:
 
 
 def candidates(rows: Sequence[Row]) -> list[Row]:
-    """Return the measured cells of the largest world size."""
+    """Return the measured cells of the largest world size; if any have all their launches, those alone."""
+    return complete_rows(_on_most_ranks(rows))
+
+
+def _on_most_ranks(rows: Sequence[Row]) -> list[Row]:
     return on_most_ranks([row for row in rows if not is_unknown(row.step_s)])
 
 
 def fastest(rows: Sequence[Row]) -> Row:
-    """Return the fastest of the candidates, the first of equal ones."""
-    return best_row(candidates(rows), THROUGHPUT)
+    """Return the fastest measured cell of the largest world size, the first of equal ones."""
+    return best_row(_on_most_ranks(rows), THROUGHPUT)
 
 
 @once_per_report
@@ -179,7 +184,7 @@ def _throughputs(data: ReportData) -> list[Finding]:
 
     Workloads are not compared.
     """
-    highest = [fastest(rows) for rows in workloads(data) if candidates(rows)]
+    highest = [best_row(of, THROUGHPUT) for rows in workloads(data) if (of := candidates(rows))]
     most = max((row.world_size for row in highest), default=0)
     num_largest, found = sum(row.world_size == most for row in highest), []
     for row in sorted(highest, key=lambda row: row.world_size != most)[:MOST_THROUGHPUTS]:
@@ -242,7 +247,8 @@ def loss_bars(data: ReportData) -> list[Bar]:
             if not (is_wide(row) or value.estimate > SUSPECT_RATIO) and abs(left - value.estimate) < ROUNDING:
                 shares = (left, *(losses.get(part.name) for part in PARTS_OF_LOSS))
                 percents = tuple(None if share is None else 100 * share for share in shares)
-                group, label = name.without("shape", "bucket_cap_mb").full, name.parts["shape"] + lacking_text(row)
+                group, label = name.without("shape", "bucket_cap_mb").full, name.parts["shape"]
+                label += f" ({launches(row)})" if lacking_text(row) else ""
                 bar = Bar(group, label, row.cell, percents)
                 found.append((-row.world_size, natural(bar.group), bar))
         groups += [found] if found else []
@@ -262,9 +268,11 @@ def _summary(data: ReportData) -> Finding:
     found.sort(key=lambda finding: finding.values["efficiency"].estimate)
     names = {finding.cells[0]: _workload(data.cell_names[finding.cells[0]]) for finding in found}
     groups = {name: [one for one in found if _certainty(one) == name] for name in map(_certainty, found)}
-    ends, summed, known = groups.get("certain", []), {bar.cell for bar in loss_bars(data)}, {}
-    for end in (one for one in ends if one.cells[0] in summed):
+    ends, known = groups.get("certain", []), {}
+    for end in ends if largest > 1 else ():
         losses, noise = end.values["losses_ratio"], end.values["noise"]
+        if abs(1 - sum(losses.values()) - end.values["efficiency"].estimate) >= ROUNDING:
+            continue
         known[end.cells[0]] = {part: loss for part, loss in losses.items() if part not in noise}
     lost = {cell: max(losses, key=losses.get) for cell, losses in known.items() if max(losses.values(), default=0) > 0}
     missing, ranks = _without_result(data, largest), ranks_word(data.device)

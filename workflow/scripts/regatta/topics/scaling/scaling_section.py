@@ -98,6 +98,7 @@ def above_texts(scaling: pd.DataFrame, losses: Sequence[Figure]) -> list[str]:
         "Above 100 %: faster than the baseline.": bool((scaling["efficiency_ratio"] >= LEAST_ABOVE).any()),
         "A negative loss is a gain without a segment; its bar exceeds 100 %.": max(sums, default=0) > 100 * LEAST_ABOVE,
     }
+    found |= {"(1/3): 1 of 3 launches.": any("(" in label for frame in frames for label in frame["y"])}
     return [text for text, is_shown in found.items() if is_shown]
 
 
@@ -166,13 +167,13 @@ def headline(data: ReportData, rows: pd.DataFrame) -> Figure | None:
     Of one size, that of the fastest cell of each workload, stack and strategy. Of more than MOST_LINES, those of the
     workloads with the lowest efficiency. None without any. rows: with names.
     """
+    rows = rows.assign(configuration=[name.without("shape").full for name in rows["cell_name"]])
     known = rows[rows["efficiency_ratio"].notna() & (rows["cell"] != rows["baseline"]).fillna(False)]
     is_one_size = known["world_size"].nunique() < 2
     lines, kinds = [], ["workload", "stack", "backend", *(["strategy"] if is_one_size else [])]
-    configurations = pd.Series([name.without("shape").full for name in rows["cell_name"]], rows.index, dtype=object)
     for _, of_line in known.groupby(kinds, sort=True):
-        chosen = fastest(table_rows(of_line)).cell_name.without("shape").full
-        of_sizes = of_line[configurations[of_line.index] == chosen].sort_values("world_size", kind="stable")
+        is_chosen = of_line["configuration"] == fastest(table_rows(of_line)).configuration
+        of_sizes = of_line[is_chosen].sort_values("world_size", kind="stable")
         lines += [table_rows(of_sizes)] if is_one_size or of_sizes["world_size"].nunique() > 1 else []
     if not lines:
         return None
@@ -183,12 +184,9 @@ def headline(data: ReportData, rows: pd.DataFrame) -> Figure | None:
         drawn += of_workload if len(drawn) + len(of_workload) <= MOST_LINES[is_one_size] else []
     drawn = drawn or lines[: MOST_LINES[is_one_size]]
     num_drawn = len({line[-1].workload for line in drawn})
-    chosen = {
-        (row.cell_name.without("shape").full, row.world_size if is_one_size else 0) for line in drawn for row in line
-    }
-    sizes = rows["world_size"] if is_one_size else rows["world_size"] * 0
-    is_shown = pd.Series([of in chosen for of in zip(configurations, sizes, strict=True)], rows.index, dtype=bool)
-    shown = rows[is_shown].sort_values("workload", kind="stable")
+    rows = rows[rows["world_size"].isin(known["world_size"])] if is_one_size else rows
+    shown = rows[rows["configuration"].isin({row.configuration for line in drawn for row in line})]
+    shown = shown.sort_values("workload", kind="stable")
     title = "Scaling efficiency of the fastest configurations"
     if num_drawn < len(workloads):  # of several lines of a workload, the others may be the highest of all
         has_one = len(lines) == len(workloads)
