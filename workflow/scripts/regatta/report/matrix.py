@@ -13,7 +13,7 @@ from regatta.core.text import natural, ranks_word, shape
 from regatta.model.frozen import Cell
 
 WITHIN_SQUARE = ("bucket_cap_mb", "message_bytes")  # ordered axes: a square has all sizes of its workload and shape
-MOST_ROWS_OPEN = 40  # of more rows, groups are folded, unless low rows show them all
+MOST_ROWS_OPEN = 20  # of more rows, groups are folded, unless low rows show them all
 MOST_ROWS_DENSE = 200  # of more low rows, groups are folded too
 LIGHTEST, LEAST_SPAN = 0.15, 0.1  # color of the lowest level; levels within less look alike
 STATES = {  # state of a square -> what the key says of it

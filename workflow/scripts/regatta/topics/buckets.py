@@ -40,7 +40,6 @@ from regatta.topics.settings import (
 from regatta.topics.status_matrix import square_of, statuses_by_cell
 
 WORST_TINT = 0.5  # slowdown with the full color
-MOST_ROWS = 12  # of more, they are low
 MOST_TABLES = 4  # of more, the fastest sizes are shown, and the tables are folded
 NOTES = ("Number: pipelined step time (steps back to back), in percent above the fastest bucket size of the row",)
 NOTES_OF_FASTEST = ("Fastest sizes, or within noise of it", "Second number and color: slowdown of the slowest size")
@@ -172,9 +171,7 @@ def section(data: ReportData) -> Section | None:
     fold = f"Show all {len(tables)} tables" if len(tables) > MOST_TABLES else ""
     squares = tuple(one for table in tables for one in table)
     sizes = tuple(sorted({one.column for one in squares}, key=natural))
-    matrices = [
-        Matrix(f"{by}, by bucket size", sizes, squares, "Bucket sizes", NOTES, most_open=MOST_ROWS, fold=fold, **fields)
-    ]
+    matrices = [Matrix(f"{by}, by bucket size", sizes, squares, "Bucket sizes", NOTES, fold=fold, **fields)]
     if fold:
         tables = sorted(tables, key=lambda table: natural(table[0].group[0]))
         squares = tuple(_fastest(list(of)) for table in tables for _, of in groupby(table, key=lambda one: one.row))
