@@ -159,22 +159,22 @@ def value_axis(
     low, high = min(values), max([*values, *others])
     is_rate = is_of_ranks and column.unit.endswith("per_s") and rows["world_size"].nunique() > 1
     device = rows["device"].iloc[0]
-    if is_log := low > 0 and (is_rate or max(values) > LOG_RATIO * low):
-        factor, unit = PREFIXED.get(column.unit, (1, ""))
-    elif column.unit in ("s", "bytes"):
+    is_log = low > 0 and (is_rate or max(values) > LOG_RATIO * low)
+    if not is_log and column.unit in ("s", "bytes"):
         column = column.fitted(high)
-    low, high, label = column.shown(low), column.shown(high), column.heading(device)
-    if is_log and unit:
-        show = lambda value: prefixed(factor * value / column.factor, unit)  # noqa: E731
-        return column, PlotAxis(label, True, low, high, show=show, drawn=column.title(**device_words(device)))
-    if is_log:
-        return column, PlotAxis(label, True, low, high, show=thousands)
+    low, high = column.shown(low), column.shown(high)
     step = 10.0 ** (math.floor(math.log10(high)) - 1) if high > 0 else 1.0
     start = step * math.floor(low / step - 0.5) if low > LEAST_ZOOMED * high else 0.0
-    start = None if low < 0 else start
+    axis = PlotAxis(column.heading(device), low=None if low < 0 else start, show=thousands)
     if column.shown_as == "%":
-        return column, PlotAxis(label, low=start, value=lambda percent: percent_number(percent / 100))
-    return column, PlotAxis(label, low=start, show=thousands)
+        axis = replace(axis, show=PlotAxis.show, value=lambda percent: percent_number(percent / 100))
+    if is_log:
+        axis = replace(axis, is_log=True, low=low, high=high)
+    if is_log and column.unit in PREFIXED:  # each tick has its unit
+        factor, unit = PREFIXED[column.unit]
+        show = lambda value: prefixed(factor * value / column.factor, unit)  # noqa: E731
+        axis = replace(axis, show=show, drawn=column.title(**device_words(device)))
+    return column, axis
 
 
 def over_axis(over: Column, rows: pd.DataFrame) -> PlotAxis:
