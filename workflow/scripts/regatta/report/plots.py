@@ -32,7 +32,7 @@ from regatta.report.rows import table_rows
 from regatta.tables.primary_times import steps_by_cell, values_by_cell
 
 LOG_RATIO = 16  # values that differ by more are on a logarithmic axis
-LEAST_ZOOMED = 0.75  # of the highest value: an axis begins above 0 if all are higher
+LEAST_ZOOMED = 0.6  # of the highest value: an axis begins above 0 if all are higher
 PREFIXED = {"s": (1, "s"), "gb_per_s": (1e9, "B/s")}  # ticks of a logarithmic axis: by unit, its factor and name
 Guides = Callable[[pd.DataFrame], Iterable[tuple[str, "pd.Series | float"]]]
 
