@@ -7,12 +7,12 @@
 common to all its cells. Harder cases: half of the variance, or all of it, is of each cell. The code is the gate's.
 """
 
-import argparse
 import sys
 from dataclasses import replace
 
 import coverage
 import numpy as np
+from common import is_full, print_missed
 from coverage import CHUNK, MARGIN, NUM_CELLS, SCATTER, SEED, levels, simulated
 
 from regatta.compare.gate_rules import ALLOCATION_VARIATION
@@ -113,9 +113,7 @@ def paired(allocations: int, share: float, num: int) -> tuple[float, float, floa
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--full", action="store_true", help="2,000 gates per entry instead of 100")
-    num, missed = 2_000 if parser.parse_args().full else 100, []
+    num, missed = 2_000 if is_full(__doc__, "2,000 gates per entry instead of 100") else 100, []
     slack = 300 * (MOST_FALSE / 100 * (1 - MOST_FALSE / 100) / num) ** 0.5
     heads = [f"{100 * variation:g} %" for variation in VARIATIONS]
     for structure, alone in STRUCTURES.items():
@@ -150,8 +148,7 @@ def main() -> int:
         rates = [paired(allocations, share, num) for share in shares]
         texts = (" / ".join(f"{rate:.1f}" for rate in of_share) for of_share in rates)
         print(f"| {allocations} | {' | '.join(texts)} |", flush=True)
-    print("; ".join(["Missed", *missed]) if missed else "All goals are met.")
-    return int(bool(missed))
+    return print_missed(missed)
 
 
 if __name__ == "__main__":

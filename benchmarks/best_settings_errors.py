@@ -7,11 +7,11 @@ a launch, scatter 2 %. Settings (or rows) differ in their scatter: standard devi
 is then made 5 % slower. Simulated launches and options: coverage.py.
 """
 
-import argparse
 import sys
 
 import coverage
 import numpy as np
+from common import is_full, print_missed
 from coverage import tailed
 
 from regatta.core.best_settings import BestSettings, best_settings
@@ -48,9 +48,7 @@ def claims(found: list[BestSettings]) -> np.ndarray:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--full", action="store_true", help=f"{FULL:,} rows per entry instead of {QUICK}")
-    num_rows = FULL if parser.parse_args().full else QUICK
+    num_rows = FULL if is_full(__doc__, f"{FULL:,} rows per entry instead of {QUICK}") else QUICK
     print(
         "Rows that exclude one of equal settings / campaigns whose sentence names one / rows that exclude one that is"
     )
@@ -77,8 +75,7 @@ def main() -> int:
                             missed.append(f"{rows} rows, {settings} settings, {launches} launches: {rate:.1f}")
                 by = "setting" if of_settings else "row"
                 print(f"| {rows}, {settings}, {by} | {' | '.join(cells)} |", flush=True)
-    print("; ".join(["Missed", *missed]) if missed else "All goals are met.")
-    return int(bool(missed))
+    return print_missed(missed)
 
 
 if __name__ == "__main__":

@@ -11,14 +11,13 @@ import argparse
 import json
 import os
 import statistics
-import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
+from common import ROOT, launch_ranks, spread
+
 GOAL = 1.05
 LAUNCHES = 2  # for `make bench`; a range needs more: --launches 5
 ROUNDS = 8
@@ -31,8 +30,7 @@ WAYS[1] = WAYS[25][:4]
 
 
 def main(num_launches: int) -> None:
-    with tempfile.TemporaryDirectory() as folder:
-        launches = [run_launch(Path(folder) / f"{number}.json") for number in range(num_launches)]
+    launches = [launch_ranks(__file__, 2) for _ in range(num_launches)]
     print(
         f"{'model':<17} {'MiB':>3}  {'way':<10} {'calls':>5} {'step ms':>8}  "
         f"ratio to ddp [range of {num_launches} launches]"
@@ -43,23 +41,13 @@ def main(num_launches: int) -> None:
             rows = [launch[case][way] for launch in launches]
             ratios = [row["ratio"] for row in rows]
             step_ms = statistics.median(row["step_s"] for row in rows) * 1e3
-            span = f"{statistics.median(ratios):.3f} ({min(ratios):.3f} to {max(ratios):.3f})"
             calls = rows[0]["num_calls"] or ""
             print(
                 f"{case.rpartition(' ')[0]:<17} {case.rpartition(' ')[2]:>3}  "
-                f"{way:<10} {calls:>5} {step_ms:>8.2f}  {span}"
+                f"{way:<10} {calls:>5} {step_ms:>8.2f}  {spread(ratios)}"
             )
             is_reached &= way != "bucketed" or statistics.median(ratios) <= GOAL
     print(f"goal, bucketed at most {GOAL} of ddp in each case: {'reached' if is_reached else 'missed'}")
-
-
-def run_launch(output: Path) -> dict:
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
-    environment = os.environ | {"OMP_NUM_THREADS": "1"}
-    done = subprocess.run([*launcher, __file__, str(output)], env=environment, capture_output=True, text=True)
-    if done.returncode:
-        sys.exit(f"the ranks failed:\n{done.stdout}{done.stderr}")
-    return json.loads(output.read_text())
 
 
 def run_rank(output: Path) -> None:

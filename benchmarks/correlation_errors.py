@@ -4,15 +4,14 @@
     python benchmarks/correlation_errors.py --full      the table of docs/decisions/0007-intervals-and-verdicts.md
 
 Launches as in coverage.py. A share of the variance is common to all cells of a launch; batches are independent. In one
-cell of eight, the second stack is 7 % slower. Before: all cells were taken for cells of one batch.
+cell of eight, the second stack is 7 % slower.
 """
 
-import argparse
 import sys
 
 import coverage
 import numpy as np
-from common import Figure, report
+from common import Figure, is_full, report
 from coverage import CHUNK, LAUNCHES, NUM_CELLS, PAIRINGS, SCATTER, SEED, levels, tailed
 
 from regatta.core import moderation
@@ -33,42 +32,36 @@ def launches_of(random: np.random.Generator, batches: np.ndarray, num: int, shar
     return scatter * (share**0.5 * common[:, batches] + (1 - share) ** 0.5 * alone)
 
 
-def rates(
-    num_batches: int, share: float, num: int, is_paired: bool, count: int, serial: float = 0.0, is_before: bool = False
-) -> list[float]:
+def rates(num_batches: int, share: float, num: int, is_paired: bool, count: int, serial: float = 0.0) -> list[float]:
     """Return percent of campaigns that are widened, and of slower cells that are found."""
     random, batches = np.random.default_rng(SEED), np.arange(NUM_CELLS) * num_batches // NUM_CELLS
     groups, level = np.full(NUM_CELLS, "benchmark"), levels(coverage.Setup())[:, None]
-    is_slower, known, parts = np.arange(NUM_CELLS) % EVERY == 0, None if is_before else batches, []
+    is_slower, parts = np.arange(NUM_CELLS) % EVERY == 0, []
     for _ in range(0, count, CHUNK):
         base, test = (launches_of(random, batches, num, share, serial) + level for _ in range(2))
         test = test + np.log1p(EFFECT) * is_slower[:, None]
         if is_paired:
-            found = moderation.paired_contrasts(test - base, base, groups, batches=known)
+            found = moderation.paired_contrasts(test - base, base, groups, batches=batches)
         else:
-            found = moderation.unpaired_contrasts(base, test, groups, (known, known))
+            found = moderation.unpaired_contrasts(base, test, groups, (batches, batches))
         is_found = moderation.adjust_for_number(found.p_value)[:, is_slower] <= moderation.FALSE_DISCOVERIES
         parts.append(((found.correlation > 0).mean(), is_found.mean()))
     return [100 * float(of) for of in np.mean(parts, 0)]
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--full", action="store_true", help=f"{FULL:,} campaigns per entry instead of {QUICK}")
-    count = FULL if parser.parse_args().full else QUICK
+    count = FULL if is_full(__doc__, f"{FULL:,} campaigns per entry instead of {QUICK}") else QUICK
     print("Percent, paired / unpaired: widened by chance; 7 % slower cells that are found\n")
     print(f"| batches, share | {' | '.join(f'{num} launches' for num in LAUNCHES)} |\n|---|{'---|' * len(LAUNCHES)}")
     by_chance = {num_batches: [] for num_batches in BATCHES}
     for num_batches in BATCHES:
         for share in SHARES:
-            for is_before in (True, False):
-                texts = []
-                for num in LAUNCHES:
-                    both = [rates(num_batches, share, num, is_paired, count, 0, is_before) for is_paired in PAIRINGS]
-                    by_chance[num_batches] += [] if is_before else [widened for widened, _ in both]
-                    texts.append("; ".join(" / ".join(f"{rate:.0f}" for rate in of) for of in zip(*both, strict=True)))
-                name = f"{num_batches}, {share:g}{', before' if is_before else ''}"
-                print(f"| {name} | {' | '.join(texts)} |", flush=True)
+            texts = []
+            for num in LAUNCHES:
+                both = [rates(num_batches, share, num, is_paired, count) for is_paired in PAIRINGS]
+                by_chance[num_batches] += [widened for widened, _ in both]
+                texts.append("; ".join(" / ".join(f"{rate:.0f}" for rate in of) for of in zip(*both, strict=True)))
+            print(f"| {num_batches}, {share:g} | {' | '.join(texts)} |", flush=True)
     print("\nSuccessive launches correlated by 0.3, 6 batches, paired / unpaired: widened\n")
     for share in SHARES:
         for num in LAUNCHES:

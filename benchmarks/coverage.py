@@ -8,16 +8,13 @@ scatter (standard deviation of the logarithm 0.5). A share of the variance can b
 Paired: an allocation effect per repeat is common to both stacks. The code is that of the report and the gate.
 """
 
-import argparse
 import math
 import sys
 from dataclasses import dataclass
 
 import numpy as np
-from common import ROOT
+from common import is_full, print_missed
 from scipy.stats import norm
-
-sys.path.insert(0, str(ROOT / "workflow" / "scripts"))
 
 from regatta.compare.gate_rules import ALLOCATION_VARIATION
 from regatta.core import correlation, moderation
@@ -342,14 +339,12 @@ def gates(setup: Setup, num: int, launches: int, variation: float) -> list[list[
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--full", action="store_true", help=f"{FULL:,} campaigns per entry instead of {QUICK}")
-    num = FULL if parser.parse_args().full else QUICK
+    num = FULL if is_full(__doc__, f"{FULL:,} campaigns per entry instead of {QUICK}") else QUICK
     missed = [*goals(num), *hard_cases(num)]
     for variation in (0.0, ALLOCATION_VARIATION):
         gate(max(num // 5, 20), variation)
-    print(f"\n{num:,} campaigns per entry. " + ("; ".join(["Missed", *missed]) if missed else "All goals are met."))
-    return int(bool(missed))
+    print(f"\n{num:,} campaigns per entry.")
+    return print_missed(missed)
 
 
 if __name__ == "__main__":

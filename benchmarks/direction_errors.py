@@ -1,7 +1,6 @@
 """How often a campaign with a true difference is said to depend on the cell, after a chance cell. Seeded, unpaired.
 
-Some cells are 10 % slower, the others equal. Before: one significant cell in the other direction was enough. Detected:
-one or two cells are 10 % faster instead.
+Some cells are 10 % slower, the others equal. Detected: one or two cells are 10 % faster instead.
 """
 
 import sys
@@ -18,8 +17,8 @@ SHARES, LAUNCHES = (0.0, 0.6, 0.9), (3, 5, 10)
 MOST_FALSE = 2.5  # percent
 
 
-def rates(num_slower: int, num_faster: int, share: float, launches: int) -> tuple[float, float]:
-    """Return percent of campaigns with significant cells in both directions: any, and by the rule."""
+def rate(num_slower: int, num_faster: int, share: float, launches: int) -> float:
+    """Return percent of campaigns with significant cells in both directions."""
     random, found = np.random.default_rng(SEED), []
     effect = np.zeros(NUM_CELLS)
     effect[:num_slower], effect[num_slower : num_slower + num_faster] = np.log1p(EFFECT), -np.log1p(EFFECT)
@@ -31,20 +30,20 @@ def rates(num_slower: int, num_faster: int, share: float, launches: int) -> tupl
         ends = (np.exp(contrasts.shift + sign * contrasts.half_width) for sign in (-1, 1))
         for low, high, p_adjusted, p_value in zip(*ends, adjusted, contrasts.p_value, strict=True):
             directions = [settled_direction(*row) for row in zip(low, high, p_adjusted, strict=True)]
-            found.append(({"slower", "faster"} <= set(directions), has_both_directions(directions, p_value.tolist())))
-    return tuple(100 * np.mean(found, 0))
+            found.append(has_both_directions(directions, p_value.tolist()))
+    return 100 * float(np.mean(found))
 
 
 def main() -> None:
     worst = 0.0
-    print("Percent of campaigns with both directions, before / now, with 3, 5 and 10 launches\n")
+    print("Percent of campaigns with both directions, with 3, 5 and 10 launches\n")
     print("| slower, faster cells of 50 | share 0 | 0.6 | 0.9 |\n|---|---|---|---|")
     for num_slower, num_faster in ((10, 0), (25, 0), (40, 0), (25, 1), (25, 2)):
         texts = []
         for share in SHARES:
-            of_launches = [rates(num_slower, num_faster, share, launches) for launches in LAUNCHES]
-            texts.append(", ".join(f"{before:.1f} / {now:.1f}" for before, now in of_launches))
-            worst = worst if num_faster else max(worst, *(now for _, now in of_launches))
+            of_launches = [rate(num_slower, num_faster, share, launches) for launches in LAUNCHES]
+            texts.append(", ".join(f"{percent:.1f}" for percent in of_launches))
+            worst = worst if num_faster else max(worst, *of_launches)
         print(f"| {num_slower}, {num_faster} | {' | '.join(texts)} |", flush=True)
     report(Figure("Campaigns with one true direction said to depend on the cell, worst case", worst, "%", MOST_FALSE))
 

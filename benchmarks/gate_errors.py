@@ -7,15 +7,16 @@ Data are those of allocation_errors.py: scatter between launches 2 %, margin 5 %
 all its cells, or half of its variance is of each cell. The code is the gate's; some gates are judged by both paths.
 """
 
-import argparse
 import sys
+from types import SimpleNamespace
 
 import allocation_errors
 import numpy as np
+from common import is_full, print_missed
 from coverage import CHUNK, MARGIN, SEED
 
 from regatta.compare.forecast import forecast
-from regatta.compare.gate_rules import ALLOCATION_VARIATION, FAIL, FAILED, LIKELY, GateRow, outcome, stops
+from regatta.compare.gate_rules import ALLOCATION_VARIATION, FAIL, FAILED, LIKELY, outcome, stops
 from regatta.core import moderation
 from regatta.core.verdicts import Compared, compare_all
 
@@ -72,7 +73,12 @@ def pairs_of(base: np.ndarray, test: np.ndarray, allocations: int) -> list[Compa
 def judged(pairs: list[Compared]) -> list[tuple[bool, bool, bool]]:
     """Return the same as `outcomes` for one gate, by the gate's own functions."""
     rows = [
-        GateRow(verdict.word, verdict.ratio.mean, verdict.ratio.high, pair.margin_with(MARGIN, ALLOCATION_VARIATION))
+        SimpleNamespace(
+            verdict=verdict.word,
+            margin_ratio=pair.margin_with(MARGIN, ALLOCATION_VARIATION),
+            time_ratio=verdict.ratio.mean,
+            time_high_ratio=verdict.ratio.high,
+        )
         for pair, verdict in zip(pairs, compare_all(pairs, MARGIN, ALLOCATION_VARIATION), strict=True)
     ]
     return [(outcome(row) == FAILED, stops(row, FAIL), stops(row, LIKELY)) for row in rows]
@@ -112,9 +118,7 @@ def head(*names: str) -> None:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--full", action="store_true", help="1,000 gates per entry instead of 100")
-    num, missed = 1_000 if parser.parse_args().full else 100, []
+    num, missed = 1_000 if is_full(__doc__, "1,000 gates per entry instead of 100") else 100, []
     slack = 300 * (MOST_FAILED / 100 * (1 - MOST_FAILED / 100) / num) ** 0.5
     print("Nothing changed. Percent of gates that fail / stop with undecided: fail / stop with undecided: likely")
     for num_cells in CELLS:
@@ -144,8 +148,7 @@ def main() -> int:
         found = [forecasts(design, variation) for variation in VARIATIONS]
         print(f"| {name} | {' | '.join('{:.1f} / {:.1f}'.format(*pair) for pair in found)} |", flush=True)
         missed += [f"forecast, {name}" for a, b in found if max(a, b) > FORECAST_RATIO * min(a, b) + 1]
-    print("; ".join(["Missed", *missed]) if missed else "All goals are met.")
-    return int(bool(missed))
+    return print_missed(missed)
 
 
 if __name__ == "__main__":

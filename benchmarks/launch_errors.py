@@ -7,14 +7,11 @@ Samples are a first-order autoregression with a lag-1 correlation. Goals: drift 
 the median effective sample size is at most 1.1 times the right one.
 """
 
-import argparse
 import math
 import sys
 
 import numpy as np
-from common import ROOT
-
-sys.path.insert(0, str(ROOT / "workflow" / "scripts"))
+from common import is_full, print_missed
 
 from regatta.core import statistics
 
@@ -26,9 +23,7 @@ MOST_TIMES, LEAST_COVERED, MOST_KNOWN = 1.1, 90, 0.8
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--full", action="store_true", help="the tables of decision 7")
-    num_launches = 5000 if parser.parse_args().full else 600
+    num_launches = 5000 if is_full(__doc__, "the tables of decision 7") else 600
     random, missed = np.random.default_rng(SEED), []
     most_flagged = 1 if num_launches > 1000 else 2
     print("In %: stationary launches called drifting / launches that drift by 5 % (scatter 2 %) found;")
@@ -52,8 +47,7 @@ def main() -> int:
             if flagged > most_flagged or (rho <= MOST_KNOWN and is_wrong):
                 missed.append(f"{rho}, {num} samples")
         print(f"| {rho} | {' | '.join(cells)} |", flush=True)
-    print("; ".join(["Missed", *missed]) if missed else "All goals are met.")
-    return int(bool(missed))
+    return print_missed(missed)
 
 
 def autoregressive(random: np.random.Generator, rho: float, shape: tuple[int, int]) -> np.ndarray:

@@ -9,13 +9,11 @@ to torch's within a launch. The goal: the best custom algorithm takes at most 1.
 import json
 import os
 import statistics
-import subprocess
 import sys
-import tempfile
 import time
 from pathlib import Path
 
-from common import ROOT
+from common import ROOT, launch_ranks, spread
 
 NUM_RANKS = 4
 NUM_LAUNCHES = 5
@@ -25,7 +23,7 @@ GOAL_BYTES, GOAL_RATIO = 16 * 2**20, 1.25
 
 
 def main() -> None:
-    launches = [launch() for _ in range(NUM_LAUNCHES)]
+    launches = [launch_ranks(__file__, NUM_RANKS, "--ranks-write") for _ in range(NUM_LAUNCHES)]
     print(f"{NUM_RANKS} ranks on {os.cpu_count()} cores, gloo, {NUM_LAUNCHES} launches; median [range] over launches")
     print(f"{'KiB':>6} {'algorithm':<18} {'ms':>27} {'ratio to torch':>22}")
     for message_bytes in ROUNDS_BY_BYTES:
@@ -41,27 +39,10 @@ def main() -> None:
     print(f"best at 16 MiB: {best}, {ratio:.3f} of torch's time (goal: at most {GOAL_RATIO})")
 
 
-def spread(values: list[float]) -> str:
-    return f"{statistics.median(values):.3f} ({min(values):.3f} to {max(values):.3f})"
-
-
-def launch() -> dict:
-    """Start the ranks once, and return {bytes: {algorithm: median seconds}}."""
-    with tempfile.TemporaryDirectory() as name:
-        path = Path(name) / "times.json"
-        launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={NUM_RANKS}"]
-        done = subprocess.run([*launcher, __file__, "--ranks-write", str(path)], capture_output=True, text=True)
-        if done.returncode:
-            sys.exit(f"a launch failed:\n{done.stderr}")
-        return json.loads(path.read_text())
-
-
 def run_rank(path: Path) -> None:
     """Time all algorithms at all sizes. Rank 0 writes the medians."""
-    import torch
     import torch.distributed as dist
 
-    torch.set_num_threads(1)
     dist.init_process_group("gloo")
     medians = {size: time_algorithms(size, num_rounds) for size, num_rounds in ROUNDS_BY_BYTES.items()}
     if dist.get_rank() == 0:

@@ -9,7 +9,7 @@ import tempfile
 from pathlib import Path
 
 import pandas
-from common import campaign, run
+from common import campaign, run, spread
 
 REPEATS = 5
 SAMPLING = {"min_seconds": 0.5, "max_seconds": 1.0, "max_warmup_seconds": 0.5}
@@ -50,14 +50,10 @@ def main() -> None:
 
 
 def launch_medians(results: Path) -> dict[str, list[float]]:
-    """Return for each cell the median seconds of each launch."""
+    """Return for each cell the median milliseconds of each launch."""
     table = pandas.read_csv(results / "measurements.csv")
     table = table[table["status"] == "ok"]
-    return {cell: list(rows["p50_s"]) for cell, rows in table.groupby("cell")}
-
-
-def spread(values: list[float]) -> str:
-    return f"{statistics.median(values) * 1e3:.3f} ({min(values) * 1e3:.3f} to {max(values) * 1e3:.3f})"
+    return {cell: list(1e3 * rows["p50_s"]) for cell, rows in table.groupby("cell")}
 
 
 if __name__ == "__main__":

@@ -85,10 +85,12 @@ def spec(message_bytes: int) -> dict:
 
 def interval(values: list[float]) -> tuple[float, float, float]:
     """Return the 95 % interval of the geometric mean, with the mean."""
-    from regatta.core.statistics import over_launches
+    import numpy as np
 
-    (found,) = over_launches([dict(enumerate(values))], [""])
-    return found.low, found.mean, found.high
+    from regatta.tables.estimates import over_launches
+
+    found = over_launches(np.array([values]), np.array([""]), np.array([""]))
+    return tuple(float(end) for (end,) in (found.low, found.mean, found.high))
 
 
 def reading_seconds() -> float:

@@ -3,12 +3,8 @@
 The variation is per cell and launch, or one factor for all cells of a launch (processes, memory, time of day).
 """
 
-import sys
-
 import numpy as np
-from common import ROOT, Figure, report
-
-sys.path.insert(0, str(ROOT / "workflow" / "scripts"))
+from common import Figure, report
 
 from regatta.core.moderation import FALSE_DISCOVERIES, adjust_for_number
 from regatta.topics.comparison.comparison_tables import MARGIN

@@ -2,15 +2,15 @@
 
 Each node is compared with the median of the others in the same repeat; margin 5 %. Times have a tail to the slow side.
 Scatter of nodes: standard deviation of its logarithm. Healthy nodes may differ by a fixed factor each. A rank's lag is
-that behind the median of the others in each launch; the old rule counted launches in which one rank was last.
+that behind the median of the others in each launch.
 """
 
 import sys
 
 import coverage
 import numpy as np
+from common import print_missed
 from coverage import tailed
-from scipy.special import bdtrc
 
 from regatta.core import moderation
 from regatta.topics.stragglers.straggler_section import judged_lags
@@ -55,16 +55,8 @@ def lags(random: np.random.Generator, ranks: int, launches: int, scatter: float,
     return np.array([one - np.median(np.delete(times, who, 0), 0) for who, one in enumerate(times)])
 
 
-def often_last(found: np.ndarray) -> np.ndarray:
-    """Return the ranks that are last by more than 1 % in more launches than chance explains: the old rule."""
-    last = np.where(found.max(0) > 0.01, found.argmax(0), -1)
-    num_last = np.bincount(last[last >= 0], minlength=len(found))
-    chances = bdtrc(num_last - 1, found.shape[1], 1 / len(found))
-    return moderation.adjust_for_number(np.where(num_last, chances, 1)) < moderation.FALSE_DISCOVERIES
-
-
 def stragglers() -> list[str]:
-    print("\n| ranks, launches, scatter, healthy ranks differ by, lag | found, old / new, % | healthy called slow |")
+    print("\n| ranks, launches, scatter, healthy ranks differ by, lag | found, % | healthy called slow |")
     print("|---|---|---|")
     missed = []
     for case in STRAGGLERS:
@@ -72,14 +64,11 @@ def stragglers() -> list[str]:
         for _ in range(NUM_TABLES):
             found = lags(random, *case)
             rows = judged_lags(found, ["compute"] * len(found), MARGIN)
-            slow.append([often_last(found), [row["is_persistent"] for row in rows]])
-        slow, first = 100 * np.array(slow).swapaxes(0, 1), int(case[-1] > 0)
-        right, wrong = slow[:, :, 0].mean(1), slow[:, :, first:].max(-1).mean(1)
-        right = f"{right[0]:.0f} / {right[1]:.0f}" if first else ""
-        print(
-            f"| {', '.join(f'{number:g}' for number in case)} | {right} | {wrong[0]:.1f} / {wrong[1]:.1f} |", flush=True
-        )
-        if wrong[1] > 1 + 300 * (0.01 / NUM_TABLES) ** 0.5:  # 3 standard errors
+            slow.append([row["is_persistent"] for row in rows])
+        slow, first = 100 * np.array(slow), int(case[-1] > 0)
+        right, wrong = f"{slow[:, 0].mean():.0f}" if first else "", slow[:, first:].max(-1).mean()
+        print(f"| {', '.join(f'{number:g}' for number in case)} | {right} | {wrong:.1f} |", flush=True)
+        if wrong > 1 + 300 * (0.01 / NUM_TABLES) ** 0.5:  # 3 standard errors
             missed.append(f"stragglers {case}")
     return missed
 
@@ -103,8 +92,7 @@ def main() -> int:
         if shares[0] < least or shares[1] > 1:
             missed.append(name)
     missed += stragglers()
-    print("; ".join(["Missed", *missed]) if missed else "All goals are met.")
-    return int(bool(missed))
+    return print_missed(missed)
 
 
 if __name__ == "__main__":

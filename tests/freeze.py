@@ -53,7 +53,7 @@ def campaigns() -> dict:
         "slow-node": plant_slow_node,
         "bad-night": plant_disturbed,
         "large": lambda folder: write_results(folder, large.campaign(), large.MACHINE, pause_s=large.PAUSE_S),
-        "custom": write_custom,  # last: it declares a benchmark
+        "custom": write_custom,
     }
 
 

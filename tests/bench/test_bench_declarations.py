@@ -49,8 +49,9 @@ def test_every_field_of_a_real_record_is_declared(run_ranks, write_request, laun
     records = [line for line in launch_lines() if line["kind"] == "record"]
     assert [record["status"] for record in records] == ["ok"] * len(CELLS)
     assert {record["spec"]["benchmark"] for record in records} == {*benchmark_names()} - {"script", "program"}
-    assert [problem for record in records for problem in undeclared(record)] == []
-    has_windows = [load_benchmark(record["spec"]["benchmark"]).has_windows for record in records]
+    benchmarks = [load_benchmark(record["spec"]["benchmark"]) for record in records]
+    assert [undeclared(*both) for both in zip(records, benchmarks, strict=True)] == [[]] * len(records)
+    has_windows = [benchmark.has_windows for benchmark in benchmarks]
     assert [record["windows"] is not None for record in records] == has_windows
 
 

@@ -9,7 +9,7 @@ import pytest
 from bench_cells import BENCH, SHORT_SAMPLING, make_cell
 from test_bench_launch import check_schema
 
-from regatta.core.benchmarks import undeclared
+from regatta.core.benchmarks import load_benchmark, undeclared
 
 pytestmark = [pytest.mark.torch, pytest.mark.slow]
 
@@ -273,7 +273,7 @@ def test_settings_of_ddp_reach_the_call_and_steps_without_synchronization_follow
     found = launch(text, ddp={"bucket_cap_mb": 3}, exposed=True)
     assert found.done.returncode == 0, found.done.stderr
     assert f"BUCKET {3 * 2**20}" in found.done.stdout
-    assert undeclared(found.record) == []
+    assert undeclared(found.record, load_benchmark("script")) == []
     assert [len(row) for row in found.record["samples_ns"]] == [12, 12]
     assert {name: [len(row) for row in rows] for name, rows in found.record["parts_ns"].items()} == {
         "step": [20, 20],

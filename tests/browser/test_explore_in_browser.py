@@ -312,8 +312,8 @@ def test_the_download_has_the_filtered_cells_and_the_chosen_columns(browser, pag
         "[...document.querySelectorAll('#cells-columns-list input')].find(i => i.parentElement.textContent.includes('Shape')).click()"
     )
     browser.evaluate("document.getElementById('cells-csv').click()")
-    wait(lambda: (tmp_path / "cells.csv").exists() and (tmp_path / "cells.csv").stat().st_size > 0)
-    rows = list(csv.DictReader((tmp_path / "cells.csv").read_text(encoding="utf-8").splitlines()))
+    wait(lambda: (tmp_path / "shown.csv").exists() and (tmp_path / "shown.csv").stat().st_size > 0)
+    rows = list(csv.DictReader((tmp_path / "shown.csv").read_text(encoding="utf-8").splitlines()))
     names = "[...document.querySelectorAll('#cells-table tbody th .open-cell')].map(e => e.textContent)"
     assert [row["name"] for row in rows] == browser.evaluate(names)
     labels = {column["key"]: column["label"] for column in block["columns"]}

@@ -477,9 +477,9 @@ def analyse(folder: Path, collected: dict | None = None):
 
 def analyse_files(folder: Path):
     """Run collect and analyse on a results folder, as their command lines do. Returns what a report is made of."""
-    from typed import collect, make_tables
+    from typed import collect, make_tables, read_collected
 
-    from regatta.store.collect import read_collected, write_collected
+    from regatta.store.collect import write_collected
     from regatta.store.frozen_files import read_frozen
     from regatta.store.launch_files import write_json
     from regatta.topics.catalog import read_report_data, write_tables
@@ -489,7 +489,7 @@ def analyse_files(folder: Path):
     found, problems = collect(campaign, folder / "launches")
     write_collected(found, measurements)
     write_json(folder / "problems.json", problems)
-    write_tables(make_tables(campaign, read_collected(measurements)), folder / "tables")
+    write_tables(make_tables(campaign, read_collected(campaign, measurements)), folder / "tables")
     files = measurements, folder / "problems.json", folder / "tables", folder / "launches"
     return read_report_data(path, *files, [*folder.glob("preflight/*.json")])
 

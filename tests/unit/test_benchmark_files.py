@@ -19,9 +19,8 @@ from regatta.plan.plan import write_frozen
 from regatta.report.page import MARKS
 from regatta.report.panels import Table
 from regatta.run.batch import BatchRun
-from regatta.store import csv_files
 from regatta.store.collect import cell_row
-from regatta.store.csv_files import COLLECTED, MEASUREMENTS, cell_columns, make_table, read_csv, write_csv
+from regatta.store.csv_files import COLLECTED, MEASUREMENTS, cell_columns, columns_in, make_table, read_csv, write_csv
 from regatta.store.frozen_files import read_frozen_campaign
 from regatta.tables.cells import results_of
 from regatta.topics.base import ReportData
@@ -63,23 +62,10 @@ DECLARATION = {
 }
 
 
-def forget() -> None:
-    """Make the declared benchmarks unknown to this process."""
-    benchmarks._declared.clear()
-    for function in (benchmarks.load_benchmark, benchmarks.axes_of, benchmarks.all_axes, benchmarks.result_columns):
-        function.cache_clear()
-    benchmarks.results_of.cache_clear()
-    for columns, _ in csv_files._extended:
-        for name in columns.keys() - columns.built_in:
-            del columns[name]
-        columns.declared = tuple(column for column in columns.declared if column.name not in columns.added)
-        columns.added = {}
-
-
 @pytest.fixture(autouse=True)
 def _forget_after():
     yield
-    forget()
+    benchmarks._custom.clear()
 
 
 @pytest.fixture
@@ -243,14 +229,14 @@ def test_the_frozen_declaration_outlives_the_file(tmp_path, file, monkeypatch):
     made = plan(tmp_path, campaign())
     write_frozen(made)
     file.unlink()
-    forget()
+    benchmarks._custom.clear()
     frozen = read_frozen_campaign(made.frozen_campaign)
     assert frozen.benchmarks == {"my_step": DECLARATION}
     assert [axis.type for axis in axes_of("my_step").values()] == ["integer", "string", "number", "string", "boolean"]
     names = [name.full for name in frozen.cell_names.values()]
     assert all("size 1" in name or "size 2" in name for name in names)
     assert cell_columns()["size"] == "Int64"
-    assert list(MEASUREMENTS)[-7:] == [*DECLARATION["axes"], *DECLARATION["results"]]
+    assert list(columns_in(frozen, MEASUREMENTS))[-7:] == [*DECLARATION["axes"], *DECLARATION["results"]]
     assert [one.heading("cpu") for one in results_of(frozen, "my_step")] == ["Rate (GB/s)", "Depth (m)"]
     monkeypatch.chdir(tmp_path)
     assert results_folder(write(tmp_path, campaign() | {"cluster": "local"})) == Path("results/small")
@@ -267,9 +253,9 @@ def test_results_are_means_over_launches_and_unmeasured_cells_have_none(tmp_path
         cell_row(cell) | {"repeat": n, "status": "ok", "p50_s": 2.0, "rate_gb_per_s": rate}
         for n, rate in enumerate((1.0, 2.0, 6.0))
     ]
-    collected = {name: make_table([], columns) for name, columns in COLLECTED.items()}
-    write_csv(make_table(rows, MEASUREMENTS), tmp_path / "m.csv")
-    collected["measurements"] = read_csv(tmp_path / "m.csv", MEASUREMENTS)
+    collected, columns = {name: make_table([], of) for name, of in COLLECTED.items()}, columns_in(frozen, MEASUREMENTS)
+    write_csv(make_table(rows, columns), tmp_path / "m.csv")
+    collected["measurements"] = read_csv(tmp_path / "m.csv", columns)
     tables = make_tables(frozen, collected)
     table = tables["cells"].set_index("cell")
     row = table.loc[cell.id]
@@ -295,17 +281,6 @@ def test_a_result_in_bytes_has_the_unit_that_fits_the_largest(tmp_path, file):
         assert (table.columns[0], table.rows[0][0]) == (heading, text)
 
 
-def test_a_table_without_columns_that_were_declared_later_is_read(tmp_path, file):
-    write_csv(make_table([{"cell": "a"}], MEASUREMENTS), tmp_path / "m.csv")
-    plan(tmp_path, campaign())
-    table = read_csv(tmp_path / "m.csv", MEASUREMENTS)
-    assert list(table) == list(MEASUREMENTS)
-    assert table["size"].isna().all()
-    (tmp_path / "m.csv").write_text("cell\na\n")
-    with pytest.raises(UserError):
-        read_csv(tmp_path / "m.csv", MEASUREMENTS)
-
-
 def test_a_value_without_a_declaration_is_named_and_checks_need_none(tmp_path, file):
     plan(tmp_path, campaign())
     record = {
@@ -313,12 +288,12 @@ def test_a_value_without_a_declaration_is_named_and_checks_need_none(tmp_path, f
         "values": {"depth": 1, "depht": 1},
         "checks": {"ok": True},
     }
-    (text,) = undeclared(record)
+    (text,) = undeclared(record, load_benchmark("my_step"))
     assert "values.depht" in text
     assert "RESULTS of my_step.py" in text
 
 
 def test_a_benchmark_of_regatta_cannot_be_replaced():
     version = load_benchmark("collective").version
-    benchmarks.declare("collective", DECLARATION)
+    benchmarks.declare({"collective": DECLARATION})
     assert load_benchmark("collective").version == version

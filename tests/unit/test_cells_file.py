@@ -43,3 +43,28 @@ def test_a_report_of_a_damaged_table_of_cells_is_refused(folder, damage):
     assert (done.returncode, out.exists()) == (2, False)
     assert done.stderr.startswith(f"{path}: ")
     assert done.stderr.rstrip().endswith(f"make report CONFIG={folder}")
+
+
+def test_a_table_without_columns_is_refused_with_their_names_in_order(folder):
+    path = folder / "measurements.csv"
+    text = path.read_text("utf-8")
+    try:
+        lines = without_column(without_column(text.splitlines(), "time_utc"), "repeat")
+        path.write_text("\n".join([*lines, ""]), "utf-8")
+        [campaign] = folder.glob("campaign.*.json")
+        words = ["--campaign", campaign, "--measurements", path, "--out-dir", folder / "other"]
+        done = warm_start.script("analyse.py", *words)
+    finally:
+        path.write_text(text, "utf-8")
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"{path}: cannot be read (it lacks repeat, time_utc). ")
+
+
+def test_a_campaign_with_a_benchmark_of_another_version_is_refused_by_its_name(tmp_path, wording):
+    """Of a later version, or an earlier one: the report used to miss a file that was never there."""
+    folder = write_laptop(tmp_path / "laptop")
+    [path] = folder.glob("campaign.*.json")
+    path.write_text(path.read_text("utf-8").replace('"benchmark": "train_step"', '"benchmark": "train_loop"'), "utf-8")
+    done = warm_start.script("rebuild_report.py", folder)
+    assert (done.returncode, "train_loop" in done.stderr, (folder / "report.html").exists()) == (2, True, False)
+    wording(done.stderr)

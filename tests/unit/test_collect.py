@@ -299,7 +299,7 @@ def test_memory_is_that_of_the_largest_rank():
         "peak_rss_bytes": [1, 3],
         "peak_allocated_bytes": [None, None],
     }
-    row, _ = measured(record(memory=memory), CELL["spec"])
+    row, _ = measured(record(memory=memory), CELL["spec"], None)
     assert (row["peak_rss_bytes"], row["peak_allocated_bytes"], row["parameter_bytes"]) == (3, None, 5)
 
 

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 from published_columns import without_new_columns
-from typed import collect, make_tables
+from typed import collect, make_tables, read_collected
 
-from regatta.store.collect import read_collected, write_collected
+from regatta.store.collect import write_collected
 from regatta.store.frozen_files import read_frozen
 from regatta.store.records import violation
 from regatta.topics.catalog import write_tables
@@ -27,7 +27,7 @@ def outputs(tmp_path_factory):
     collected, problems = collect(campaign, GOLDEN / "launches")
     folder = tmp_path_factory.mktemp("golden")
     write_collected(collected, folder / "measurements.csv")
-    collected = read_collected(folder / "measurements.csv")
+    collected = read_collected(campaign, folder / "measurements.csv")
     write_tables(make_tables(campaign, collected), folder / "tables")
     return {
         "problems.json": json.dumps(problems, indent=1) + "\n",

@@ -26,10 +26,10 @@ def test_each_cell_of_two_campaigns_or_more_has_its_time_and_its_ratio_to_the_fi
     times = times_of(tmp_path, *cells)
     large, small = key_of(LARGE), key_of(SMALL)
     assert list(times[large]) == [0, 1, 2]
-    means = [time.mean for time in times[large].values()]
+    means = [time.time_s for time in times[large].values()]
     assert means == pytest.approx([1.32 ** (1 / 3)] * 2 + [1.2 * 1.32 ** (1 / 3)])
     assert list(ratios_to_first(times[large]).values()) == pytest.approx([1, 1, 1.2])
-    assert [time.kind for time in times[large].values()] == ["interval"] * 3
+    assert [time.interval for time in times[large].values()] == ["interval"] * 3
     assert list(times[small]) == [0, 2]
     assert most_moved(times) == [large, small]  # ONCE is in one campaign only
 

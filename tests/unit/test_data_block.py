@@ -11,8 +11,9 @@ import pytest
 from synthetic import analyse, collective_cell, make_campaign, make_cell, report_data, train_cell, write_laptop
 from synthetic_training import norm_cell, norm_record, run_cell, run_record
 from test_training_runs import write_store
-from typed import cell_row, make_tables
+from typed import cell_row, make_tables, typed
 
+from regatta.core import benchmarks
 from regatta.core.verdicts import verdict_text
 from regatta.kit.kinds import FAIR, LOW, NOTE, Kind
 from regatta.report.cell_launches import TIMES, cell_status
@@ -20,7 +21,7 @@ from regatta.report.explore import cell_indices, data_block, decoded, encoded
 from regatta.report.findings import Finding
 from regatta.report.page import load_template
 from regatta.report.rows import table_rows
-from regatta.store.csv_files import COLLECTED, MEASUREMENTS, make_table
+from regatta.store.csv_files import COLLECTED, MEASUREMENTS, columns_in, make_table
 from regatta.topics.catalog import marks, warnings_by_cell
 from regatta.topics.comparison.comparison_tables import RATIO
 
@@ -40,7 +41,7 @@ def data_of(cells_and_launches, skipped=(), **fields):
     rows += [cell_row(cell) | {"status": "skipped", "repeat": None, "cause": cell["reason"]} for cell in skipped]
     rows.sort(key=lambda row: row["cell"])
     campaign = make_campaign([cell for cell, _ in cells_and_launches], skipped, **fields)
-    measurements = make_table(rows, MEASUREMENTS)
+    measurements = make_table(rows, columns_in(typed(campaign), MEASUREMENTS))
     collected = {name: make_table([], columns) for name, columns in COLLECTED.items()}
     collected["measurements"] = measurements
     tables = make_tables(campaign, collected)
@@ -119,11 +120,15 @@ def test_the_cells_of_the_block_are_those_of_the_campaign(block):
     assert cell_indices(campaign) == {cell: index for index, cell in enumerate(column(block, "id"))}
 
 
-def test_a_parameter_may_be_named_like_another_column():
-    cells = [make_cell("other", 1, 2, {"name": name, "status": 1, "bucket": name}) for name in ("a", "b")]
-    block = data_block(data_of([(cell, [{"p50_s": 0.1}]) for cell in cells]))
-    assert [name.split(" · ")[2:] for name in column(block, "name")] == [["a", "a"], ["b", "b"]]
-    assert block["facets"]["setting_name"]["values"] == ["a", "b"]
+def test_a_parameter_may_be_named_like_another_column(monkeypatch):
+    monkeypatch.setattr(benchmarks, "_custom", {})
+    axes = {name: {"type": "string"} for name in ("name", "bucket")}
+    declared = {"other": {"version": 1, "file": "other.py", "axes": axes, "results": {}}}
+    benchmarks.declare(declared)
+    cells = [make_cell("other", 1, 2, {"name": name, "bucket": name}) for name in ("a", "b")]
+    block = data_block(data_of([(cell, [{"p50_s": 0.1}]) for cell in cells], benchmarks=declared))
+    assert [name.split(" · ")[2:] for name in column(block, "name")] == [["name a", "bucket a"], ["name b", "bucket b"]]
+    assert block["facets"]["setting_name"]["values"] == ["name a", "name b"]
     assert column(block, "setting_name") == [0, 1]
     assert column(block, "call") == [100, 100]  # ms
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from regatta.core import schemas
+from regatta.core import benchmarks, schemas
 from regatta.core.benchmarks import load_benchmark
 from regatta.core.files import ROOT, SCRIPTS, check_listed, sources
 from regatta.formats import FORMATS
@@ -75,7 +75,7 @@ def test_a_result_that_is_not_declared_in_full_is_named(monkeypatch, wording, re
     schemas.load_schema("benchmark")  # read and kept before the next line
     monkeypatch.setattr(schemas, "read_schema", lambda path: schema)
     with wording.raises(ValueError):
-        load_benchmark.__wrapped__("collective")
+        benchmarks._load.__wrapped__("collective")
 
 
 def test_the_results_of_all_benchmarks_are_declared_as_those_of_one():

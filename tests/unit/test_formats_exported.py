@@ -21,7 +21,7 @@ from synthetic_sweep import sweep_campaign, write_sweep
 from regatta.core.errors import UserError
 from regatta.formats.base import Options
 from regatta.formats.results_folder import export_notes, read_results_folder
-from regatta.store.collect import MEASURED_DIGITS
+from regatta.store.collect import DIGITS
 from regatta.store.csv_files import MEASUREMENTS, read_csv, to_csv
 
 NONE, ONE, TWO = train_cell("resnet18", 1, 1, "none"), train_cell("resnet18", 1, 1), train_cell("resnet18", 1, 2)
@@ -126,7 +126,7 @@ def test_numbers_of_the_csv_have_all_their_digits(tmp_path):
     table = read_csv(path, MEASUREMENTS)
     bytes_of_repeat = [2**63 - 1, 2**53 + 1, 610_000_001_234]
     table["peak_rss_bytes"] = bytes_of_repeat
-    path.write_text(to_csv(table, MEASURED_DIGITS), encoding="utf-8")
+    path.write_text(to_csv(table, DIGITS["measurements"]), encoding="utf-8")
     assert read_csv(path, MEASUREMENTS)["peak_rss_bytes"].tolist() == bytes_of_repeat
     rows = [line.split(",") for line in FORMAT["csv"].write(read_results_folder(folder, {})).splitlines()]
     own = [row[-1] for row in rows if row[0] == "measurements" and row[-2] == "peak_rss_bytes"]

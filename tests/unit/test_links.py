@@ -23,7 +23,7 @@ from regatta.plan.batches import Price, make_batches
 from regatta.run.preflight import plan_preflight
 from regatta.store.csv_files import MEASUREMENTS, make_table
 from regatta.store.frozen_files import read_frozen
-from regatta.tables.bandwidth import BUS_FACTOR, NODE_FACTOR, peak_bus_bandwidth
+from regatta.tables.bandwidth import peak_bus_bandwidth
 from regatta.topics import communication
 
 GPU = "NVIDIA GH200 120GB"
@@ -72,10 +72,6 @@ def test_the_peak_by_hand(operation, shape, links, peak):
 )
 def test_without_a_link_that_the_operation_uses_there_is_no_peak(operation, shape, links):
     assert peak_bus_bandwidth(operation, *shape, links) is None
-
-
-def test_each_operation_with_a_bus_bandwidth_has_a_bound_on_several_nodes():
-    assert set(NODE_FACTOR) == set(BUS_FACTOR)
 
 
 @given(st.integers(2, 64), st.integers(2, 16), st.floats(1, 2000), st.floats(1, 2000))

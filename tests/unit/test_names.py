@@ -69,11 +69,6 @@ def test_a_label_has_where_the_cell_runs_in_its_second_line(wording):
     wording(name.without("stack").full)
 
 
-def test_a_benchmark_without_schema_has_a_name_all_the_same(wording):
-    cell = {"benchmark": "sailing", "boat": "optimist", "nodes": 1, "gpus_per_node": 1, "device": "cpu"}
-    wording(full(cell, cell | {"boat": "laser"}))
-
-
 VALUES = {
     "batch_size": st.integers(1, 10**9),
     "bucket_cap_mb": st.floats(1e-6, 1e6),

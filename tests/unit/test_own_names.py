@@ -1,5 +1,8 @@
 """Names of results and parameters of users that meet other names: in cells.csv, on the page, and in the index."""
 
+import itertools
+import shutil
+
 import pandas as pd
 import pytest
 from synthetic import (
@@ -15,6 +18,8 @@ from synthetic_own import MACHINE, program_cell, script_cell
 from test_report import block_of
 
 import warm_start
+from rebuild_report import rebuild
+from regatta.core import benchmarks
 
 SIZES = {"integer": (1, 2), "string": ("1k", "2k")}
 
@@ -80,3 +85,25 @@ def test_the_index_follows_campaigns_whose_benchmark_renamed_a_result_and_change
     done = warm_start.script("index_results.py", tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
     assert "Bus bandwidth (GB/s)" in (tmp_path / "index.html").read_text("utf-8")
+
+
+def test_a_campaign_has_the_same_files_whatever_campaigns_the_process_has_read_before(tmp_path, monkeypatch):
+    """Two campaigns with a benchmark of the same name, whose parameter has another type and whose result another name."""
+    monkeypatch.setattr(benchmarks, "_custom", {})
+    alone = {}
+    for name, (result, kind) in {"a": ("speed", "string"), "b": ("renamed", "integer")}.items():
+        write(tmp_path / name, result, kind)  # each in a process of its own
+        alone[name] = files_of(tmp_path / name)
+    for order in itertools.permutations("ab"):
+        for name in (*order, order[0]):
+            shutil.rmtree(tmp_path / name / "cache")
+            rebuild(tmp_path / name, next((tmp_path / name).glob("campaign.*.json")))
+            found = files_of(tmp_path / name)
+            assert {file: text for file, text in found.items() if text != alone[name][file]} == {}, (name, order)
+            assert "speed" not in found["measurements.csv"] or name == "a"
+
+
+def files_of(folder) -> dict[str, str]:
+    """Return the texts of the tables, problems and answers of a results folder by their paths."""
+    paths = (path for path in folder.rglob("*") if path.suffix == ".csv" or path.stem in ("problems", "answer"))
+    return {str(path.relative_to(folder)): path.read_text(encoding="utf-8") for path in paths}

@@ -16,7 +16,7 @@ from typed import cell_pairs
 from regatta.campaign import program_entries as programs
 from regatta.compare.campaigns import match_key
 from regatta.core import recorded_times
-from regatta.core.benchmarks import undeclared
+from regatta.core.benchmarks import load_benchmark, undeclared
 from regatta.core.errors import UserError
 from regatta.core.readers import Quantity, parse_reader, read_quantities
 from regatta.core.text import with_values
@@ -470,7 +470,7 @@ def test_a_program_that_ends_is_recorded(ended):
     record = ended(GOOD, TWO)
     assert (record["status"], record["slowest_rank_samples_ns"]) == ("ok", [250 * 10**9])
     assert record["checks"] == {"output_is_valid": True}
-    assert undeclared(record) == []
+    assert undeclared(record, load_benchmark("program")) == []
 
 
 LOCALES = [("C.UTF-8", None, 1210), ("POSIX", None, 1210), ("C", "decimal", 1.21), ("de_DE.UTF-8", None, None)]
@@ -496,7 +496,7 @@ def test_all_sizes_of_an_output_are_recorded_and_a_missing_one_fails(ended, caps
     assert "no result for 1 KiB; the output has 4 B, 8 B, 16 B" in large["cause"]
     assert "ignored: 4 B, 16 B" in capsys.readouterr().out
     assert small["values"] == {"bus_factor": 1.0}  # 2(n−1)/n of an all-reduce on 2 ranks
-    assert undeclared(small) == []
+    assert undeclared(small, load_benchmark("program")) == []
 
 
 def test_an_output_of_another_format_or_shape_fails_all_sizes(ended):

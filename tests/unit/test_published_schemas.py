@@ -45,14 +45,14 @@ def test_what_is_published_is_what_the_schemas_say():
 
 
 def test_the_list_of_columns_has_each_column_of_each_file_in_order_with_type_and_definition():
-    from regatta.core.benchmarks import built_in_names
+    from regatta.core.benchmarks import built_in_names, load_benchmark
     from regatta.store.csv_files import COLLECTED
     from regatta.tables.cells import columns_with
     from regatta.topics.catalog import TABLES
 
     with (PUBLISHED / "columns.csv").open(encoding="utf-8", newline="") as file:
         listed = list(csv.DictReader(file))
-    files = COLLECTED | {"cells": columns_with(built_in_names())}
+    files = COLLECTED | {"cells": columns_with(map(load_benchmark, built_in_names()))}
     files |= {f"tables/{name}": spec.columns for name, spec in TABLES.items()}
     assert [(row["file"], row["column"]) for row in listed] == [
         (f"{name}.csv", column) for name, columns in files.items() for column in columns

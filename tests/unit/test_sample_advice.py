@@ -15,7 +15,7 @@ from regatta.topics.stability import findings
 def columns_of(slowest_ns):
     record = {"status": "ok", "memory": None, "values": None, "warmup": None, "sampling": None, "parts_ns": None}
     record |= {"samples_ns": [list(slowest_ns), [1] * len(slowest_ns)], "windows": None}
-    row, error = measured(record, collective_cell(4096, 1, 2)["spec"])
+    row, error = measured(record, collective_cell(4096, 1, 2)["spec"], None)
     assert error is None
     return row
 

@@ -11,13 +11,14 @@ from regatta.core.statistics import (
     drift,
     effective_samples,
     fast_median,
+    launch_table,
     median_interval,
     min_samples,
     num_outliers,
     outer_fences,
-    over_launches,
     percentiles,
 )
+from regatta.tables import estimates
 
 SECONDS = st.floats(min_value=1e-9, max_value=1e4)
 
@@ -57,48 +58,52 @@ def test_the_interval_of_a_median_holds_the_truth_of_autocorrelated_samples(rho,
     assert rho == 0.8 or len(known) >= 900
 
 
-def launches(values):
-    return dict(enumerate(values))
+def over_launches(cells, is_log=True):
+    """Return the estimate of each cell, given its launches as a list, or as a value by the number of the launch."""
+    table = launch_table([cell if isinstance(cell, dict) else dict(enumerate(cell)) for cell in cells])
+    found = estimates.over_launches(table, np.full(len(table), "a"), np.full(len(table), ""), is_log)
+    rows = zip(found.num.tolist(), *(end.tolist() for end in found.ends), found.kinds, strict=True)
+    return [Estimate(num, *(None if math.isnan(end) else end for end in ends), kind) for num, *ends, kind in rows]
 
 
 def test_two_launches_give_a_range_and_three_an_interval_of_the_geometric_mean():
-    none, one, two, three = over_launches([{}, *map(launches, ([2.0], [1.0, 4.0], [4.0, 1.0, 2.0]))], ["a"] * 4)
+    none, one, two, three = over_launches([[], [2.0], [1.0, 4.0], [4.0, 1.0, 2.0]])
     assert (none, one) == (Estimate(0), Estimate(1, pytest.approx(2.0), None, None, "single"))
     assert two == Estimate(2, pytest.approx(2.0), 1.0, 4.0, "range")
     assert (three.num, three.mean, three.kind) == (3, pytest.approx(2.0), "interval")
     assert three.low * three.high == pytest.approx(4.0)  # symmetric in logarithms
-    assert over_launches([], []) == []
+    assert over_launches([]) == []
 
 
 def test_the_interval_is_the_moderated_t_interval_of_all_cells():
     """Eight cells with the variance v of logarithms: s0 = v, so the moderated variance is v too, and 8 x 2 degrees of
     freedom limit those of the prior; cells that rise and fall together have the 2 of one cell."""
     step = 0.1  # logarithms -0.1, 0, 0.1: variance 0.01 of a launch
-    alike = over_launches([launches(np.exp([-step, 0, step]) * scale) for scale in range(1, 9)], ["a"] * 8)
+    alike = over_launches([np.exp([-step, 0, step]) * scale for scale in range(1, 9)])
     t_of_2 = 4.302652729911275
     for scale, found in enumerate(alike, start=1):
         expected = scale * math.exp(t_of_2 * step / math.sqrt(3))
         assert found.high == pytest.approx(expected, rel=0.02)  # the weak prior moves s0
     orders = ([-1, 0, 1], [0, 1, -1], [1, -1, 0], [-1, 1, 0], [0, -1, 1], [1, 0, -1], [-1, 0, 1], [1, 0, -1])
-    unlike = over_launches([launches(np.exp(step * np.array(order))) for order in orders], ["a"] * 8)
+    unlike = over_launches([np.exp(step * np.array(order)) for order in orders])
     assert all(found.high < 0.9 * expected for found, expected in zip(unlike, [one.high for one in alike], strict=True))
 
 
 @given(st.lists(SECONDS, min_size=1, max_size=12), st.floats(min_value=1e-3, max_value=1e3))
 def test_another_unit_of_time_changes_no_more_than_the_unit(values, factor):
-    (found,), (scaled,) = (over_launches([launches(of)], ["a"]) for of in (values, [factor * v for v in values]))
+    (found,), (scaled,) = (over_launches([of]) for of in (values, [factor * v for v in values]))
     assert scaled.kind == found.kind
     if found.low is not None and math.log(found.high / found.low) < 500:
         assert (scaled.low, scaled.high) == pytest.approx((factor * found.low, factor * found.high), rel=1e-6)
 
 
 def test_launches_are_matched_by_their_index_and_gaps_are_left_out():
-    full, gap = over_launches([{0: 1.0, 1: 2.0, 2: 4.0}, {0: 1.0, 2: 4.0, 5: 2.0}], ["a", "a"])
+    full, gap = over_launches([{0: 1.0, 1: 2.0, 2: 4.0}, {0: 1.0, 2: 4.0, 5: 2.0}])
     assert (full.num, gap.num, gap.mean) == (3, 3, pytest.approx(2.0))
 
 
 def test_a_number_that_may_be_negative_has_an_arithmetic_mean():
-    (found,) = over_launches([launches([-1.0, 0.0, 4.0])], ["a"], is_log=False)
+    (found,) = over_launches([[-1.0, 0.0, 4.0]], is_log=False)
     assert (found.mean, found.kind) == (pytest.approx(1.0), "interval")
     assert found.low + found.high == pytest.approx(2.0)
 

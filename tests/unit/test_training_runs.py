@@ -7,9 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from synthetic import analyse, make_campaign, make_header, report_data, write_lines
 from synthetic_training import run_cell, run_record
-from typed import cell_row, collect, make_tables
+from typed import cell_row, collect, make_tables, read_collected
 
-from regatta.store.collect import read_collected, write_collected
+from regatta.core.benchmarks import load_benchmark
+from regatta.store.collect import write_collected
 from regatta.store.csv_files import MEASUREMENTS, make_table
 from regatta.store.records import number, problem_of, training_of
 from regatta.tables.cells import columns_with, rows_of
@@ -45,7 +46,7 @@ def tables_of(folder, cells, records, repeats=3):
     campaign = write_store(folder, cells, records, repeats)
     collected, problems = collect(campaign, folder / "launches")
     write_collected(collected, folder / "measurements.csv")
-    collected = read_collected(folder / "measurements.csv")
+    collected = read_collected(campaign, folder / "measurements.csv")
     return make_tables(campaign, collected), collected, problems
 
 
@@ -129,7 +130,7 @@ def test_other_losses_of_the_same_training_are_warned_of_on_a_cpu_alone(device, 
     row = {"cell": OWN["id"], "benchmark": "train_run", "device": device, "has_same_losses": False}
     runs = make_table(
         [row, row | {"cell": DDP["id"], "has_same_losses": True}, row | {"has_same_losses": None}],
-        columns_with(["train_run"]),
+        columns_with([load_benchmark("train_run")]),
     )
     campaign, rows = (
         make_campaign([OWN, DDP], repeats=6),
@@ -197,8 +198,8 @@ def test_unknown_stays_unknown(tmp_path):
 
 def test_another_benchmark_and_a_failed_training_have_no_rows():
     record = run_record(OWN, 0, T)
-    assert training_of(record, OWN["spec"] | {"benchmark": "train_step"}).epochs == []
-    assert training_of(record | {"status": "failed", "values": None}, OWN["spec"]).ranks == []
+    assert training_of(record, OWN["spec"] | {"benchmark": "train_step"})["epochs"] == []
+    assert training_of(record | {"status": "failed", "values": None}, OWN["spec"])["ranks"] == []
 
 
 @given(st.recursive(st.none() | st.booleans() | st.integers() | st.floats() | st.text(), st.lists, max_leaves=5))
@@ -208,7 +209,7 @@ def test_a_malformed_list_becomes_a_list_of_numbers_or_is_refused(value):
             found = training_of(run_record(OWN, 0, T, **{name: value}), OWN["spec"])
         except ValueError:
             continue
-        assert len(found.epochs) == len(found.ranks) == 2
+        assert {name: len(rows) for name, rows in found.items()} == {"epochs": 2, "ranks": 2}
 
 
 @given(st.integers(-(2**1000), 2**1000) | st.floats(allow_nan=False, allow_infinity=False))

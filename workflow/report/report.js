@@ -316,7 +316,7 @@ function enhance(block) {
     fillTable();
     table.tBodies[0].rows[next].querySelector("button").focus();
   };
-  byId("cells-csv").onclick = () => save("cells.csv", csv(cellRows(block, chosen(), columns())));
+  byId("cells-csv").onclick = () => save("shown.csv", csv(cellRows(block, chosen(), columns())));
   addEventListener("beforeprint", () => fillTable(50));
   addEventListener("afterprint", () => fillTable());
 

@@ -29,7 +29,7 @@ def main() -> None:
         check_launches(args.launches, args.campaign)
         problems = args.problems or args.measurements.with_name("problems.json")
         write_from_store(campaign, args.launches, args.measurements, problems)
-    write_tables(make_tables(campaign, read_collected(args.measurements)), args.out_dir)
+    write_tables(make_tables(campaign, read_collected(campaign, args.measurements)), args.out_dir)
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 from regatta.campaign.benchmark_files import read_benchmark_file
+from regatta.core.benchmarks import declare
 from regatta.core.errors import INCOMPLETE, positive, run_script, script_parser
 from regatta.core.text import plural
 from regatta.formats import add_formats
@@ -18,7 +19,6 @@ from regatta.formats.base import Options
 from regatta.formats.importer import campaign_folder, import_files
 from regatta.formats.nccl_base import PROGRAMS
 from regatta.formats.refused import refused_text
-from regatta.store.csv_files import declare
 
 OPERATIONS = [operation for operation, _ in PROGRAMS.values()]
 
@@ -48,8 +48,7 @@ def main() -> None:
     args = parser.parse_args()
     for path in args.plugin or ():
         add_formats(path.absolute())
-    for path in args.benchmark or ():
-        declare(path.stem, read_benchmark_file(path.absolute()).declaration)
+    declare({path.stem: read_benchmark_file(path.absolute()).declaration for path in args.benchmark or ()})
     options = Options(args.nodes, args.gpus_per_node, args.operation, args.incomplete)
     outcome = import_files(args.files, campaign_folder(args.results, args.campaign), args.stack, options)
     for name, kind, num in outcome.written:

@@ -91,7 +91,7 @@ def columns_csv() -> str:
 def all_columns() -> dict[str, Columns]:
     """Return the columns of each file of a results folder, without its ending."""
     of_topics = {f"tables/{name}": spec.columns for name, spec in TABLES.items()}
-    return COLLECTED | {"cells": columns_with(built_in_names())} | of_topics
+    return COLLECTED | {"cells": columns_with(map(load_benchmark, built_in_names()))} | of_topics
 
 
 def campaign_schema() -> dict:
@@ -143,7 +143,7 @@ def _plain(rule: object) -> object:
         return [_plain(part) for part in rule]
     if not isinstance(rule, dict):
         return rule
-    return {k: _plain(v) for k, v in rule.items() if not k.startswith("x-") and k != "$schema"}
+    return {k: _plain(v) for k, v in rule.items() if not k.startswith("x-")}
 
 
 def schemas_by_heading() -> dict[str, dict]:

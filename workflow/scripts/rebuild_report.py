@@ -39,7 +39,7 @@ def rebuild(folder: Path, frozen: Path) -> None:
     write_from_store(campaign, launches, measurements, problems)
     for problem in read_json(problems)["corrupt"]:
         print(f"{launches}: {problem}", file=sys.stderr)
-    write_tables(make_tables(campaign, read_collected(measurements)), tables)
+    write_tables(make_tables(campaign, read_collected(campaign, measurements)), tables)
     preflights = [*map(Path, latest_preflight(folder))]
     write_report(read_report_data(frozen, measurements, problems, tables, launches, preflights), folder / "report.html")
 

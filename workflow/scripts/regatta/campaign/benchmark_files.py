@@ -15,7 +15,7 @@ from pathlib import Path
 
 from regatta.campaign.script_entries import script_files, whole_path_in
 from regatta.campaign.yaml_file import FileError, YamlFile, raise_errors
-from regatta.core.benchmarks import PROGRAMS, axes_of, built_in_names
+from regatta.core.benchmarks import PROGRAMS, axes_of, built_in_names, declare
 from regatta.core.errors import UserError
 from regatta.core.schemas import SCHEMAS, load_schema, place, violations
 from regatta.kit.columns import FACTORS, UNITS, Column
@@ -65,11 +65,8 @@ def resolve(file: YamlFile) -> tuple[YamlFile, dict[str, dict], dict[int, dict]]
         except UserError as error:
             errors.append(file.error(where, f"{place(where)}: {error}"))
     raise_errors(file, errors)
-    from regatta.store.csv_files import declare  # pandas
-
     declared = {name: found.declaration for name, found in known.items()}
-    for name, declaration in declared.items():
-        declare(name, declaration)
+    declare(declared)
     modules = {index: {"path": str(path), "files": script_files(path, ())} for index, path in paths.items()}
     entries = [e | {"benchmark": paths[i].stem} if i in paths else e for i, e in enumerate(entries)]
     return dataclasses.replace(file, data=file.data | {"benchmarks": entries}), declared, modules

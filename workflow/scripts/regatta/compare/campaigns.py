@@ -172,7 +172,7 @@ def compare_campaigns(
     if allocation_variation is not None:
         margins = [Margin(pair.margin_with(margin, allocation_variation), "gate") for pair in sides]
         verdicts = compare_all(sides, margin, allocation_variation)
-    table, gate = compared_table(rows, sides, margins, verdicts), ""
+    table, gate = compared_table(test.campaign, rows, sides, margins, verdicts), ""
     if allocation_variation is None:
         variation = allocation_variation_of(None, base.campaign, test.campaign)
         gate = gate_difference(table.itertuples(), sides, margin, variation)

@@ -120,10 +120,6 @@ class Gate:
             return FAILED
         return UNDECIDED if any(map(self.is_stopping, self.compared)) else PASSED
 
-    @property
-    def is_passed(self) -> bool:
-        return self.result == PASSED
-
     def is_stopping(self, cell: JudgedCell) -> bool:
         return cell.compared is not None and stops(cell.compared, self.policy)
 

@@ -5,7 +5,7 @@ A row is that of comparisons.csv; its margin_ratio is the threshold of the gate,
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from types import SimpleNamespace
 
 from regatta.core.moderation import FALSE_DISCOVERIES, MIN_LAUNCHES
 from regatta.core.text import is_unknown, plural
@@ -26,16 +26,6 @@ ELSEWHERE = {
     f" {MIN_LAUNCHES} launches",
     "only_stopped": "{num:undecided cell/undecided cells} would stop it",
 }
-
-
-@dataclass(frozen=True)
-class GateRow:
-    """What a gate reads of a row. verdict: with the gate's threshold."""
-
-    verdict: str
-    time_ratio: float
-    time_high_ratio: float | None
-    margin_ratio: float
 
 
 def has_jobs(*campaigns: FrozenCampaign) -> bool:
@@ -117,11 +107,12 @@ def gate_difference(
     return f"It {threshold_text(margin, allocation_variation, thresholds)}. {'; '.join(texts)}." if texts else ""
 
 
-def _gate_row(row: object, pair: Compared, margin: float, allocation_variation: float) -> GateRow:
-    """Return what a gate reads of a row that is judged by the margin alone."""
+def _gate_row(row: object, pair: Compared, margin: float, allocation_variation: float) -> SimpleNamespace:
+    """Return what a gate reads of a row that is judged by the margin alone: the verdict is with its threshold."""
     threshold, word = pair.margin_with(margin, allocation_variation), row.verdict
     if pair.num < MIN_LAUNCHES:
         word = screened(pair, 1 + threshold).word
     elif word == "slower" and row.time_low_ratio <= 1 + threshold:
         word = "inconclusive"
-    return GateRow(word, row.time_ratio, row.time_high_ratio, threshold)
+    ends = {"time_ratio": row.time_ratio, "time_high_ratio": row.time_high_ratio}
+    return SimpleNamespace(verdict=word, margin_ratio=threshold, **ends)

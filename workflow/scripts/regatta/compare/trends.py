@@ -8,24 +8,23 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from types import SimpleNamespace
+
+import pandas as pd
 
 from regatta.campaign.expansion import canonical_json
 from regatta.compare.campaigns import CampaignResults, match_key, read_campaign, stack_sides
 from regatta.compare.comparison_output import difference_text
 from regatta.core.errors import UserError
-from regatta.core.statistics import Estimate, interval_values
 from regatta.core.text import UNKNOWN, one_line, ratio_text
 from regatta.kit.columns import EACH, Column
 from regatta.model.frozen import FrozenCell, names_by_id
-from regatta.report.rows import table_rows
-from regatta.store.frozen_files import declare_benchmarks
+from regatta.report.rows import Row, table_rows
 from regatta.store.launch_files import read_file
 from regatta.tables.bandwidth import BUSBW
 from regatta.tables.baselines import BASELINE, EFFICIENCY, EFFICIENCY_KIND
-from regatta.tables.cells import cells_table, rows_of
+from regatta.tables.cells import CellValues, cells_table, rows_of
 from regatta.tables.metrics import THROUGHPUT
-from regatta.tables.primary_times import launch_means, primary_columns, with_primary
+from regatta.tables.primary_times import primary_columns
 from regatta.topics.comparison.comparison_section import NOT_KNOWN, by_stack
 
 # Reading a campaign's measurements takes tens of milliseconds, so the page does not follow hundreds.
@@ -35,6 +34,7 @@ MOST_MOVED = 3  # cells whose time changed most
 MOST_CHANGES, MOST_TEXT = 4, 200  # environment changes in one row, and characters of each
 
 Keys = dict[str, dict]  # what a cell measures, with its version -> the cell
+TimesOfCells = dict[str, dict[int, Row]]  # rows with the columns of TIME: by key, then by the place of the campaign
 
 
 @dataclass(frozen=True)
@@ -168,30 +168,33 @@ def read_trends(keys: dict[Path, Keys]) -> Trends:
 TIME = Column("time_s", "time", shown_as=EACH, interval="interval")
 
 
-def times_of_cells(campaigns: list[CampaignResults]) -> dict[str, dict[int, Estimate]]:
-    """Return the time of each cell by the place of its campaign, by key; of cells measured in two or more."""
-    found: dict[str, dict[int, Estimate]] = defaultdict(dict)
+def times_of_cells(campaigns: list[CampaignResults]) -> TimesOfCells:
+    """Return the times of the cells that were measured in two or more campaigns."""
+    found: TimesOfCells = defaultdict(dict)
     columns = primary_columns(*(campaign.measurements for campaign in campaigns))
     for place, campaign in enumerate(campaigns):
-        means = launch_means(with_primary(campaign.measurements, columns), "primary_s")
+        values = CellValues(campaign.campaign, campaign.measurements)
+        times = values.mean(values.primary_times_in(columns))
+        ends = dict(zip(TIME.names, times.ends, strict=True))
+        rows = table_rows(pd.DataFrame(ends | {"num_launches": times.num, "interval": times.kinds}))
         for key, cell in keys_of(campaign.campaign.cells).items():
-            if cell.id in means:
-                found[key][place] = means[cell.id]
+            if (row := rows[values.places[cell.id]]).num_launches:
+                found[key][place] = row
     return {key: times for key, times in found.items() if len(times) > 1}
 
 
-def ratios_to_first(times: dict[int, Estimate]) -> dict[int, float]:
-    first = next(iter(times.values())).mean
-    return {place: time.mean / first for place, time in times.items()}
+def ratios_to_first(times: dict[int, Row]) -> dict[int, float]:
+    first = next(iter(times.values())).time_s
+    return {place: row.time_s / first for place, row in times.items()}
 
 
-def most_moved(times: dict[str, dict[int, Estimate]]) -> list[str]:
+def most_moved(times: TimesOfCells) -> list[str]:
     """Return the keys by their largest ratio to the first time, up or down, in descending order."""
     sizes = {key: max(max(r, 1 / r) for r in ratios_to_first(of).values()) for key, of in times.items()}
     return sorted(times, key=sizes.get, reverse=True)
 
 
-def trend_of(campaigns: list[CampaignResults], times: dict[str, dict[int, Estimate]], num_older: int = 0) -> Trend:
+def trend_of(campaigns: list[CampaignResults], times: TimesOfCells, num_older: int = 0) -> Trend:
     """Return the trend of campaigns, oldest first. times: of `times_of_cells`."""
     keys = [keys_of(campaign.campaign.cells) for campaign in campaigns]
     return Trend(
@@ -226,17 +229,12 @@ NEEDED = (EFFICIENCY, EFFICIENCY_KIND, BASELINE, THROUGHPUT, BUSBW)
 FIGURES = (("train_step", replace(EFFICIENCY, applies=None)), ("train_step", THROUGHPUT), ("collective", BUSBW))
 
 
-def _key_figures(
-    campaigns: list[CampaignResults], times: dict[str, dict[int, Estimate]], keys: list[Keys]
-) -> Iterator[KeyFigure]:
+def _key_figures(campaigns: list[CampaignResults], times: TimesOfCells, keys: list[Keys]) -> Iterator[KeyFigure]:
     """Yield each key figure that two or more campaigns have for the same cell, then the times that changed most."""
     cells = {key: cell for of_campaign in keys for key, cell in of_campaign.items() if key in times}  # the latest
     names = names_by_id(cells.values())
     name_of = {key: one_line(names[cell.id].full, MOST_TEXT) for key, cell in cells.items()}
-    tables = []
-    for campaign in campaigns:
-        declare_benchmarks(campaign.campaign)
-        tables.append(cells_table(campaign.campaign, campaign.measurements, NEEDED))
+    tables = [cells_table(campaign.campaign, campaign.measurements, NEEDED) for campaign in campaigns]
     for benchmark, column in FIGURES:
         found: dict[str, dict[int, tuple[float, str]]] = defaultdict(dict)  # key -> place -> number, text
         for place, (table, of_campaign) in enumerate(zip(tables, keys, strict=True)):
@@ -259,7 +257,6 @@ def _key_figures(
     for key in most_moved(times)[:MOST_MOVED]:
         values = {}
         for place, ratio in ratios_to_first(times[key]).items():
-            time = times[key][place]
-            row = SimpleNamespace(num_launches=time.num, interval=time.kind, **interval_values("time", "s", time))
-            values[place] = time.mean, f"{_text(TIME, row)}, ratio to first {ratio_text(ratio)}"
+            row = times[key][place]
+            values[place] = row.time_s, f"{_text(TIME, row)}, ratio to first {ratio_text(ratio)}"
         yield KeyFigure("Change in time", name_of[key], values)

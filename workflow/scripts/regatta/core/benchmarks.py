@@ -1,11 +1,13 @@
 """Declarations of each benchmark: its axes, and the results in its records.
 
 Columns, labels, names of cells, import and export are derived from it. Those of Regatta are files in
-workflow/schemas/benchmarks; those of files outside its tree come with a campaign (`declare`). The driver never imports
-the ranks' programs: it reads their `VERSION = 1` from the source text.
+workflow/schemas/benchmarks; those of files outside its tree come with a campaign (`custom_benchmarks`). The driver
+never imports the ranks' programs: it reads their `VERSION = 1` from the source text.
 """
 
 import re
+from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
@@ -20,6 +22,7 @@ UNITS = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "kB": 10**3, "KB": 10
 SAMPLES, SAMPLES_LABEL = "p50_s", "median iteration"  # the time of a launch that every record has
 ONE_LINE = {"pattern": "^[^\0\n\r]{0,200}$", "description": "one line of at most 200 characters"}
 SLUG = re.compile(r"[A-Za-z0-9_.]{1,32}")
+AXIS = {"type": "array", "minItems": 1, "uniqueItems": True}  # of every parameter
 FLAGS = {"x-sampled": True, "x-has-windows": False, "x-has-baseline": False, "x-alone": False}  # with their defaults
 
 
@@ -67,7 +70,7 @@ class Benchmark:
     by which its cells are judged. is_sampled: the campaign's sampling sets the number of iterations; else a parameter
     does (epochs). has_windows: iterations are also timed back to back, in windows (sampling.windows_ratio).
     has_baseline: efficiency against the campaign's baseline is computed for it. is_alone: a launch measures one cell.
-    file: with the declaration.
+    file: with the declaration. declaration: of a benchmark outside Regatta's tree (workflow/schemas/frozen.yaml).
     """
 
     name: str
@@ -80,39 +83,68 @@ class Benchmark:
     has_windows: bool
     has_baseline: bool
     is_alone: bool
+    declaration: dict | None = None
 
     @property
     def parameters(self) -> dict[str, dict]:
         return self.schema["properties"]
+
+    @property
+    def is_custom(self) -> bool:
+        """Return whether its file is outside Regatta's tree."""
+        return self.declaration is not None
 
     @cached_property
     def slug_axes(self) -> tuple[str, ...]:
         """Return the parameters that are part of a cell's readable id."""
         return tuple(name for name, rule in self.parameters.items() if rule.get("x-slug"))
 
+    @cached_property
+    def axes(self) -> dict[str, Axis]:
+        """The axes by name."""
+        found = {}
+        for axis, rule in self.parameters.items():
+            words, is_series = rule.get("x-words", "{}"), rule.get("x-series", False)
+            kind = _column_type(rule["items"])
+            found[axis] = Axis(axis, kind, rule["x-label"], rule.get("x-unit"), words, is_series, rule["description"])
+        return found
 
-_declared: dict[str, dict] = {}
+    @cached_property
+    def results(self) -> dict[tuple[str, str], Result]:
+        """The results that a record may contain, by group and field."""
+        return {
+            (group, field): Result(group, field, **GROUPS[group] | keys)
+            for groups in (schemas.load_schema("results"), self.schema.get("x-results", {}))
+            for group, fields in groups.items()
+            for field, keys in (fields or {}).items()
+        }
+
+    @cached_property
+    def columns(self) -> dict[tuple[str, str], dict[str, Result]]:
+        """The results that have a column, by group and table, then by its name."""
+        found = defaultdict(dict)
+        for result in self.results.values():
+            if result.column:
+                found[result.group, result.table][result.column] = result
+        return found
 
 
-def declare(name: str, declaration: dict) -> None:
-    """Add a benchmark of a file outside Regatta's tree, or replace it. declaration: see workflow/schemas/frozen.yaml.
-
-    The columns of tables follow by `declare` of store/csv_files.py, which calls this.
-    """
-    if name not in built_in_names():  # a later version of Regatta may have one of this name
-        _declared[name] = declaration
-    for function in (load_benchmark, axes_of, all_axes, results_of, result_columns):
-        function.cache_clear()
+_custom: dict[str, Benchmark] = {}
 
 
-def declared_benchmarks() -> dict[str, dict]:
-    """Return the declarations of files outside Regatta's tree that this process has read, by name."""
-    return dict(_declared)
+def declare(declarations: Mapping[str, dict]) -> None:
+    """Make benchmarks outside Regatta's tree known by their names, for texts. Tables have them from the campaign."""
+    _custom.update(custom_benchmarks(declarations))
+
+
+def custom_benchmarks(declarations: Mapping[str, dict]) -> dict[str, Benchmark]:
+    """Return benchmarks outside Regatta's tree by name. A later version of Regatta may have one of the same name."""
+    return {name: _custom_benchmark(name, of) for name, of in declarations.items() if name not in built_in_names()}
 
 
 def benchmark_names() -> tuple[str, ...]:
     """Return the names of all benchmarks, those of Regatta first."""
-    return (*built_in_names(), *_declared)
+    return (*built_in_names(), *_custom)
 
 
 @cache
@@ -126,12 +158,13 @@ def built_in_names() -> tuple[str, ...]:
     return names
 
 
-@cache
 def load_benchmark(name: str) -> Benchmark:
     """Return a benchmark. Raises ValueError for one that is not declared in full."""
-    if name in _declared:
-        declaration = _declared[name]
-        return _benchmark(name, declaration["version"], declaration["file"], _schema_of(name, declaration))
+    return _custom.get(name) or _load(name)
+
+
+@cache
+def _load(name: str) -> Benchmark:
     schema = schemas.read_schema(SCHEMAS / f"{name}.yaml")
     files = [path for path in (PROGRAMS / f"{name}.py", PROGRAMS / f"{name}.sh") if path.is_file()]
     if not files:
@@ -144,14 +177,16 @@ def load_benchmark(name: str) -> Benchmark:
     return _benchmark(name, int(version[1]), f"{SCHEMAS_FOLDER}/{name}.yaml", schema)
 
 
-def _benchmark(name: str, version: int, file: str, schema: dict) -> Benchmark:
+def _benchmark(name: str, version: int, file: str, schema: dict, declaration: dict | None = None) -> Benchmark:
+    axes = {axis: AXIS | rule for axis, rule in schema["properties"].items()}
+    schema = {"type": "object", "additionalProperties": False} | schema | {"properties": axes}
     time = schema.get("x-primary-time", {"column": SAMPLES, "label": SAMPLES_LABEL})
     flags = (schema.get(key, default) for key, default in FLAGS.items())
-    return Benchmark(name, version, file, schema, schema["x-subject"], time, *flags)
+    return Benchmark(name, version, file, schema, schema["x-subject"], time, *flags, declaration)
 
 
-def _schema_of(name: str, declaration: dict) -> dict:
-    """Return the schema of a benchmark outside Regatta's tree, with the keys of workflow/schemas/benchmarks."""
+def _custom_benchmark(name: str, declaration: dict) -> Benchmark:
+    """Return a benchmark outside Regatta's tree; its schema has the keys of workflow/schemas/benchmarks."""
     axes = {}
     for axis, rule in declaration["axes"].items():
         values = rule.get("choices", [])
@@ -161,17 +196,14 @@ def _schema_of(name: str, declaration: dict) -> dict:
             "x-label": text.capitalize(),
             "x-words": f"{text} {{}}",
             "x-slug": rule["type"] == "integer" or (values and all(SLUG.fullmatch(str(one)) for one in values)),
-            "type": "array",
-            "minItems": 1,
-            "uniqueItems": True,
             "description": f"Parameter of {declaration['file']}",
             "items": {"type": rule["type"]} | items,
             **({"default": [rule["default"]]} if "default" in rule else {}),
         }
     results = {key: {"type": "number", "column": key} | keys for key, keys in declaration["results"].items()}
     required = [axis for axis, rule in axes.items() if "default" not in rule]
-    schema = {"x-subject": name, "type": "object", "additionalProperties": False, "required": required}
-    return schema | {"properties": axes, "x-results": {"values": results}}
+    schema = {"x-subject": name, "required": required, "properties": axes, "x-results": {"values": results}}
+    return _benchmark(name, declaration["version"], declaration["file"], schema, declaration)
 
 
 def baseline_parameters() -> dict[str, dict]:
@@ -180,54 +212,34 @@ def baseline_parameters() -> dict[str, dict]:
     return {axis: rule for benchmark in known if benchmark.has_baseline for axis, rule in benchmark.parameters.items()}
 
 
-@cache
 def axes_of(name: str) -> dict[str, Axis]:
     """Return the axes of a benchmark by name."""
-    found = {}
-    for axis, rule in load_benchmark(name).parameters.items():
-        words, is_series = rule.get("x-words", "{}"), rule.get("x-series", False)
-        kind = _column_type(rule["items"])
-        found[axis] = Axis(axis, kind, rule["x-label"], rule.get("x-unit"), words, is_series, rule["description"])
-    return found
+    return load_benchmark(name).axes
 
 
-@cache
 def all_axes() -> dict[str, Axis]:
     """Return the axes of all benchmarks. One that several share is one column: a test requires them to be identical."""
     return {name: axis for benchmark in reversed(benchmark_names()) for name, axis in axes_of(benchmark).items()}
 
 
 @cache
-def results_of(name: str) -> dict[tuple[str, str], Result]:
-    """Return the results that a record of a benchmark may contain, by group and field."""
-    declared = schemas.load_schema("results"), load_benchmark(name).schema.get("x-results", {})
-    return {
-        (group, field): Result(group, field, **GROUPS[group] | keys)
-        for groups in declared
-        for group, fields in groups.items()
-        for field, keys in (fields or {}).items()
-    }
-
-
-@cache
 def result_columns(group: str, table: str = "measurements") -> dict[str, Result]:
-    """Return the results of any benchmark that have a column in a table, by its name."""
-    results = [result for name in benchmark_names() for result in results_of(name).values()]
-    return {of.column: of for of in results if of.column and (of.group, of.table) == (group, table)}
+    """Return the results of Regatta's benchmarks that have a column in a table, by its name."""
+    found = (load_benchmark(name).columns[group, table] for name in built_in_names())
+    return {column: result for of in found for column, result in of.items()}
 
 
-def undeclared(record: dict) -> list[str]:
+def undeclared(record: dict, benchmark: Benchmark) -> list[str]:
     """Return an error for each field of a record that its benchmark does not declare.
 
     Records of a different version of the program are not checked: the schema declares only the current one.
     """
-    spec = record["spec"]
-    name = spec.get("benchmark")
-    if name not in benchmark_names() or spec.get("version") != load_benchmark(name).version:
+    if record["spec"].get("version") != benchmark.version:
         return []
-    known, place = results_of(name), f"{'RESULTS' if name in _declared else 'x-results'} of {load_benchmark(name).file}"
-    groups = ("values", "memory") if name in _declared else GROUPS  # parts and checks of a file need no declaration
+    place = f"{'RESULTS' if benchmark.is_custom else 'x-results'} of {benchmark.file}"
+    groups = ("values", "memory") if benchmark.is_custom else GROUPS  # parts and checks of a file need no declaration
     fields = [(group, field) for group in groups for field in record.get(group) or {}]
+    known = benchmark.results
     return [f"{g}.{f} is not declared in {place}: no table has it" for g, f in fields if (g, f) not in known]
 
 

@@ -10,23 +10,11 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 
-from regatta.core.benchmarks import Axis, axes_of, benchmark_names, load_benchmark
+from regatta.core.benchmarks import Axis, axes_of, load_benchmark
 from regatta.core.text import is_unknown, rank_word, ranks_word, shape, size
 
 SEPARATOR = " \N{MIDDLE DOT} "
 PLACE = ("stack", "backend", "version", "hosts")  # last in a name, if they vary. hosts: of a sweep
-NOT_NAMED = (
-    "benchmark",
-    "nodes",
-    "gpus_per_node",
-    "world_size",
-    "device",
-    "cluster",
-    "node_type",
-    "sampling",
-    "parameters",
-    *PLACE,
-)
 ALWAYS = ("strategy", "implementation", "shape")  # part of names in a table even if they do not vary
 
 
@@ -114,9 +102,8 @@ def cell_names(cells: list[dict], benchmark: str = "") -> list[CellName]:
 
 
 def _names_of_benchmark(benchmark: str, cells: list[dict]) -> list[CellName]:
-    known = benchmark in benchmark_names()
-    axes = {name: axis for name, axis in axes_of(benchmark).items() if axis.words} if known else _unknown_axes(cells)
-    subject = load_benchmark(benchmark).subject if known else benchmark
+    axes = {name: axis for name, axis in axes_of(benchmark).items() if axis.words}
+    subject = load_benchmark(benchmark).subject
     in_subject = set(re.findall(r"{(\w+)}", subject))
     series = tuple(name for name, axis in axes.items() if axis.is_series)
     order = [*series, *(name for name in axes if name not in series), *PLACE]
@@ -141,11 +128,6 @@ def _names_of_benchmark(benchmark: str, cells: list[dict]) -> list[CellName]:
     return _distinguished(
         [CellName(row, frozenset(varied | several[row["subject"]]), series, ranks) for row, ranks in named]
     )
-
-
-def _unknown_axes(cells: list[dict]) -> dict[str, Axis]:
-    names = dict.fromkeys(name for cell in cells for name in cell if name not in NOT_NAMED)
-    return {name: Axis(name, "string", name, None, "{}") for name in names}
 
 
 def _distinguished(names: list[CellName]) -> list[CellName]:

@@ -1,4 +1,7 @@
-"""Validate values against `workflow/schemas/`: one message for each violation, with place, value and remedy."""
+"""Validate values against `workflow/schemas/`: one message for each violation, with place, value and remedy.
+
+They are JSON Schema of version 2020-12.
+"""
 
 import contextlib
 import math

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from regatta.core.moderation import CONFIDENCE, MIN_LAUNCHES, mean_intervals
-from regatta.core.text import is_unknown, with_ends
+from regatta.core.moderation import CONFIDENCE
+from regatta.core.text import is_unknown
 
 PERCENTILES = {"p75_s": 0.75, "p90_s": 0.90, "p95_s": 0.95, "p99_s": 0.99}
 
@@ -49,20 +49,14 @@ class Estimate:
     high: float | None = None
     kind: str = "none"
 
+    @property
+    def ends(self) -> tuple[float | None, float | None, float | None]:
+        """The mean, low and high end."""
+        return self.mean, self.low, self.high
+
     def times(self, factor: float) -> "Estimate":
         """Return the estimate in another unit."""
-        ends = (None if end is None else factor * end for end in (self.mean, self.low, self.high))
-        return Estimate(self.num, *ends, self.kind)
-
-    def rate(self, work: float) -> "Estimate":
-        """Return work per time. The low end is from the high end of the time."""
-        ends = (end and work / end for end in (self.mean, self.high, self.low))
-        return Estimate(self.num, *ends, self.kind)
-
-
-def interval_values(name: str, unit: str, found: Estimate) -> dict[str, float | None]:
-    """Return the values of the columns of an estimate: step_s, step_low_s, step_high_s."""
-    return dict(zip(with_ends(name, unit), (found.mean, found.low, found.high), strict=True))
+        return Estimate(self.num, *(None if end is None else factor * end for end in self.ends), self.kind)
 
 
 @dataclass(frozen=True)
@@ -122,31 +116,6 @@ def median_interval(samples: np.ndarray) -> tuple[float, float] | None:
     return (float(ordered[low - 1]), float(ordered[high - 1])) if low >= 1 and high <= m else None
 
 
-def over_launches(
-    cells: list[dict[int, float]], groups: list[str], is_log: bool = True, batches: list[str] | None = None
-) -> list[Estimate]:
-    """Return the mean over launches of each cell with its interval, moderated by the variances of all cells.
-
-    cells: launch (repeat) -> time above 0. groups: the benchmark of each. batches: of `batch_of`. The mean is
-    geometric, its interval the 95 % moderated t interval (regatta.core.moderation). is_log: false for values that may
-    be 0 or negative; their mean is arithmetic, and all cells must have a common scale.
-    """
-    table = launch_table(cells)
-    found = mean_intervals(np.log(table) if is_log else table, np.array(groups), is_log, batches)
-    ends = np.transpose([found.shift, found.shift - found.half_width, found.shift + found.half_width])
-    ends = (np.exp(ends) if is_log else ends).tolist()
-    return [_estimate(list(of.values()), *three) for of, three in zip(cells, ends, strict=True)]
-
-
-def widenings(cells: list[dict[int, float]], batches: list[str]) -> tuple[float, list[float]]:
-    """Return the correlation of successive launches, 0 unless it is significant, and by what it widens each interval.
-
-    Parameters: of `over_launches`.
-    """
-    found = mean_intervals(np.log(launch_table(cells)), np.full(len(cells), ""), batches=batches)
-    return float(np.max(found.correlation, initial=0)), found.widening.tolist()
-
-
 def batch_of(launches: Iterable[str | None]) -> str:
     """Return a name that cells have in common if they share their launches, given those of a cell, the first one first.
 
@@ -168,15 +137,6 @@ def launch_table(cells: list[dict[int, float]]) -> np.ndarray:
         rows, columns, values = zip(*filled, strict=True)
         table[list(rows), list(columns)] = values
     return table
-
-
-def _estimate(values: list[float], mean: float, low: float, high: float) -> Estimate:
-    num = len(values)
-    if num < 2:
-        return Estimate(num, values[0], None, None, "single") if num else Estimate(0)
-    if num < MIN_LAUNCHES:
-        return Estimate(num, mean, min(values), max(values), "range")
-    return Estimate(num, mean, low, high, "interval")
 
 
 def effective_samples(samples: np.ndarray) -> float | None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from regatta.campaign.expansion import cell_id
-from regatta.core.benchmarks import declared_benchmarks, load_benchmark
+from regatta.core.benchmarks import load_benchmark
 from regatta.core.errors import UserError
 from regatta.core.text import natural, one_line, quoted
 from regatta.formats.base import Format, ImportedFile, Reading
@@ -207,7 +207,7 @@ def frozen_campaign(name: str, store: list[LaunchFile]) -> FrozenCampaign:
         ),
         skipped=(),
         imported=sources,
-        benchmarks={name: of for name, of in declared_benchmarks().items() if name in used} or None,
+        benchmarks={name: of for name in sorted(used) if (of := load_benchmark(name).declaration)} or None,
     )
 
 

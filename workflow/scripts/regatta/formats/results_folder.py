@@ -12,7 +12,7 @@ from regatta.core.errors import UserError, nearest
 from regatta.core.text import natural, plural
 from regatta.formats.base import Format
 from regatta.model.frozen import FrozenCampaign, FrozenCell
-from regatta.store.csv_files import MEASUREMENTS, read_csv
+from regatta.store.csv_files import MEASUREMENTS, columns_in, read_csv
 from regatta.store.frozen_files import read_frozen_campaign
 from regatta.store.launch_files import read_one_line
 from regatta.store.records import CENTERS, INCOMPLETE
@@ -90,7 +90,8 @@ def read_results_folder(path: Path, where: dict[str, str]) -> ResultsFolder:
         if name not in known:
             raise UserError(f"--where {name}: no cell of {path} has this field.{nearest(name, known)}")
     if campaign.imported is None:
-        measurements, tables = read_csv(path / "measurements.csv", MEASUREMENTS), read_tables(path / "tables", campaign)
+        measurements = read_csv(path / "measurements.csv", columns_in(campaign, MEASUREMENTS))
+        tables = read_tables(path / "tables", campaign)
     else:
         collected, _ = collect(campaign, path / "launches")
         measurements, tables = collected["measurements"], make_tables(campaign, collected)

@@ -5,8 +5,9 @@ all cells, the drawer, and its definition in columns.csv. Names end with the uni
 step_high_s.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from enum import StrEnum
 from functools import cached_property
 
 from regatta.core import text as texts
@@ -45,11 +46,21 @@ SYNCHRONIZED = "synchronized individually"
 OF_PAIR, OF_CURVE = "pair", "curve"  # groups of a table's columns that the drawer shows with the cells of a row
 FIGURES = 3  # significant ones without an interval
 LEAST_FIGURES, MOST_FIGURES = 2, 4  # however wide or narrow the interval
-GEOMETRIC, ARITHMETIC = "geometric mean", "arithmetic mean"  # over launches; with an interval if the column has one
-MEDIAN, MEDIAN_OF_ALL = "median", "median of all launches"  # the latter is unknown if a launch has no value
-LARGEST, LEAST = "largest", "least"
-OVER = (GEOMETRIC, ARITHMETIC, MEDIAN, MEDIAN_OF_ALL, LARGEST, LEAST)
 MOST_DECIMALS = 7  # smaller numbers have an exponent
+
+
+class Over(StrEnum):
+    """How a metric summarizes a column over launches. Means have an interval if the metric has one.
+
+    MEDIAN_OF_ALL is unknown if a launch has no value.
+    """
+
+    GEOMETRIC = "geometric mean"
+    ARITHMETIC = "arithmetic mean"
+    MEDIAN = "median"
+    MEDIAN_OF_ALL = "median of all launches"
+    LARGEST = "largest"
+    LEAST = "least"
 
 
 @dataclass(frozen=True)
@@ -68,7 +79,7 @@ class Column:
     In the table of all cells, key: its key, default: stem and unit. is_shown: before a reader adds columns. is_main:
     the time of a cell; of several, the first known one. group: in the drawer; OF_PAIR or OF_CURVE in other tables.
 
-    In cells.csv, source: the column of measurements.csv that it summarizes. over: how, one of OVER. benchmarks: those
+    In cells.csv, source: the column of measurements.csv that it summarizes. over: how. benchmarks: those
     that have it; default: those whose launches have a value. formula: instead of both, takes `tables.cells.CellValues`.
     of_launch: of a formula, its value in each launch, if not that of the mean time, scaled to the launch: takes a
     function from a column of measurements.csv to its values.
@@ -94,7 +105,7 @@ class Column:
     is_main: bool = False
     group: str = "results"
     source: str = ""
-    over: str = ""
+    over: Over | None = None
     benchmarks: tuple[str, ...] = ()
     formula: Callable[[object], object] | None = None
     of_launch: Callable[[Callable], object] | None = None
@@ -263,21 +274,11 @@ CELL_ID = Column("cell", type=TEXT)  # in a file with one row for each cell
 
 
 class Columns(dict):
-    """The columns of a file in order: name -> type, with the ends of intervals. declared: each Column once.
-
-    added: those of benchmarks outside Regatta's tree, by name. A file that was written without them lacks them.
-    """
+    """The columns of a file in order: name -> type, with the ends of intervals. declared: each Column once."""
 
     def __init__(self, *declared: Column) -> None:
         super().__init__({name: column.type for column in declared for name in column.names})
-        self.declared, self.built_in = declared, frozenset(self)
-        self.added: dict[str, Column] = {}
-
-    def add(self, columns: Iterable[Column]) -> None:
-        """Add columns at the end, or replace added ones. Built-in columns of the same name stay."""
-        self.added |= {column.name: column for column in columns if column.name not in self.built_in}
-        self.declared = (*(one for one in self.declared if one.name not in self.added), *self.added.values())
-        self.update({name: column.type for column in self.added.values() for name in column.names})
+        self.declared = declared
 
     @property
     def is_of_cells(self) -> bool:

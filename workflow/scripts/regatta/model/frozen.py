@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache, cached_property
 
+from regatta.core.benchmarks import Benchmark, custom_benchmarks, load_benchmark
 from regatta.core.names import CellName, cell_names
 from regatta.core.text import natural
 
@@ -59,6 +60,11 @@ class Cell:
     @property
     def world_size(self) -> int:
         return self.nodes * self.gpus_per_node
+
+    @property
+    def samples(self) -> int | None:
+        """Return the samples of one step on one rank; None if they are unknown, as of some scripts."""
+        return self.parameters.get("batch_size", self.parameters.get("samples_per_step"))
 
     def field(self, name: str) -> object:
         """Return a field by its name in the campaign file, also a parameter of a user's script or program.
@@ -151,6 +157,17 @@ class FrozenCampaign:
     def to_json(self) -> dict:
         content = fields_to_json(self)
         return content | {name: [cell.to_json() for cell in content[name]] for name in ("cells", "skipped")}
+
+    @cached_property
+    def custom_benchmarks(self) -> dict[str, Benchmark]:
+        """The benchmarks outside Regatta's tree by name."""
+        return custom_benchmarks(self.benchmarks or {})
+
+    @cached_property
+    def benchmarks_of_cells(self) -> list[Benchmark]:
+        """The benchmarks of all cells, in their order."""
+        names = dict.fromkeys(cell.benchmark for cell in self.all_cells)
+        return [self.custom_benchmarks.get(name) or load_benchmark(name) for name in names]
 
     @property
     def all_cells(self) -> tuple[FrozenCell, ...]:

@@ -14,10 +14,11 @@ from pathlib import Path
 
 import pandas as pd
 
+from regatta.core.benchmarks import built_in_names
 from regatta.core.text import one_line
 from regatta.model.frozen import FrozenCampaign, FrozenCell
 from regatta.model.launches import END_NOT_RECORDED, ENDED_EARLY, ListedLaunch, Slot, record_order
-from regatta.store.csv_files import COLLECTED, MEASUREMENTS, TABLE_DIGITS, make_table, read_csv, to_csv, to_exact_csv
+from regatta.store.csv_files import COLLECTED, MEASUREMENTS, TABLE_DIGITS, columns_in, make_table, read_csv, to_csv
 from regatta.store.frozen_files import mismatch
 from regatta.store.history import is_after_now, size_problem
 from regatta.store.jobs import noted_jobs, open_job
@@ -26,20 +27,13 @@ from regatta.store.launch_times import job_rows, launch_row
 from regatta.store.nodes import blame_text, blamed_nodes
 from regatta.store.summaries import Summary, WaitsOf, read_summaries
 
-MEASURED_DIGITS = 12
+DIGITS = {"measurements": 12, "epochs": None}  # significant ones in their files; None: all
 CELL_FIELDS = ("benchmark", "backend", "device", "nodes", "gpus_per_node", "world_size", "stack")
-
-
-def csv_text(name: str, table: pd.DataFrame) -> str:
-    """Return the text of the file of a table, with the digits that it has in the results folder."""
-    if name == "epochs":
-        return to_exact_csv(table)
-    return to_csv(table, MEASURED_DIGITS if name == "measurements" else TABLE_DIGITS)
 
 
 def collected_csv(collected: dict[str, pd.DataFrame]) -> dict[str, str]:
     """Return the text of each file by the name of its table."""
-    return {name: csv_text(name, collected[name]) for name in COLLECTED}
+    return {name: to_csv(collected[name], DIGITS.get(name, TABLE_DIGITS)) for name in COLLECTED}
 
 
 def summaries_beside(launches: Path) -> Path:
@@ -53,9 +47,10 @@ def write_collected(collected: dict[str, pd.DataFrame], measurements: Path) -> N
         write_text(path_of(name, measurements), text)
 
 
-def read_collected(measurements: Path) -> dict[str, pd.DataFrame]:
+def read_collected(campaign: FrozenCampaign, measurements: Path) -> dict[str, pd.DataFrame]:
     """Read measurements.csv and the other tables beside it."""
-    return {name: read_csv(path_of(name, measurements), columns) for name, columns in COLLECTED.items()}
+    columns = {name: columns_in(campaign, of) for name, of in COLLECTED.items()}
+    return {name: read_csv(path_of(name, measurements), of) for name, of in columns.items()}
 
 
 def path_of(name: str, measurements: Path) -> Path:
@@ -119,9 +114,8 @@ def read_store(
     """
     cell_rows = {cell.id: cell_row(cell) for cell in campaign.cells}
     found = Found(campaign.by_id, campaign.repeats, launches_dir.parent / "batches", cell_rows)
-    specs = {cell.id: cell.spec for cell in campaign.cells}
     paths = launch_paths(launches_dir)
-    for summary in read_summaries(paths, specs, waits_of, summaries):
+    for summary in read_summaries(paths, campaign, waits_of, summaries):
         found.corrupt += [one_line(problem) for problem in summary.problems]
         found.num_unchecked += not summary.is_checked
         found.num_truncated += summary.is_truncated
@@ -143,7 +137,8 @@ def read_store(
         "launches": found.launches,
         "jobs": found.jobs,
     }
-    return {name: make_table(all_rows[name], columns) for name, columns in COLLECTED.items()}, found.problems()
+    columns = {name: columns_in(campaign, of) for name, of in COLLECTED.items()}
+    return {name: make_table(all_rows[name], of) for name, of in columns.items()}, found.problems()
 
 
 def _read_launch(summary: Summary, found: Found) -> None:
@@ -269,10 +264,11 @@ def _place_of(row: dict) -> dict:
 
 
 def cell_row(cell: FrozenCell) -> dict:
-    """Return the columns that identify a cell."""
+    """Return the columns that identify a cell. Some parameters of an older version have none."""
+    is_custom = cell.benchmark not in built_in_names()
     return {
         "cell": cell.id,
-        **{name: value for name, value in cell.parameters.items() if name in MEASUREMENTS},
+        **{name: value for name, value in cell.parameters.items() if is_custom or name in MEASUREMENTS},
         **{name: cell.field(name) for name in CELL_FIELDS},
         "command": _text(cell.command),
     }

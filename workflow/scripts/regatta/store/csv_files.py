@@ -14,12 +14,12 @@ from pathlib import Path
 
 import pandas as pd
 
-from regatta.core import benchmarks
-from regatta.core.benchmarks import all_axes, axes_of, declared_benchmarks, result_columns
+from regatta.core.benchmarks import Benchmark, Result, all_axes, result_columns
 from regatta.core.errors import UserError
 from regatta.core.statistics import PERCENTILES
 from regatta.core.text import shape
 from regatta.kit.columns import FLAG, REAL, TEXT, WHOLE, Column, Columns, in_file
+from regatta.model.frozen import FrozenCampaign
 from regatta.store.launch_files import write_text
 from regatta.store.records import MEMORY_BYTES, RANK_BYTES, one_line
 
@@ -54,51 +54,46 @@ CELL = {
 
 def result_column(name: str, group: str = "values", file: str = "measurements", **more: object) -> Column:
     """Return the column of a result of a record, as its benchmark declares it. group: that of the record."""
-    result, kind = result_columns(group, file)[name], {}
-    if group == "memory":
-        kind = {"shown_as": "MiB", "is_shown": name == "peak_allocated_bytes", "group": "memory", "table": "memory"}
-    elif group == "parts_ns":  # in ns in the record and in seconds in the table
+    return _column_of(result_columns(group, file)[name], **more)
+
+
+def _column_of(result: Result, **more: object) -> Column:
+    kind = {}
+    if result.group == "memory":
+        is_peak = result.column == "peak_allocated_bytes"
+        kind = {"shown_as": "MiB", "is_shown": is_peak, "group": "memory", "table": "memory"}
+    elif result.group == "parts_ns":  # in ns in the record and in seconds in the table
         kind = {"type": REAL, "shown_as": "ms"}
     label = result.label if result.label[1:2].isupper() else result.label[0].lower() + result.label[1:]
     kind = {"type": TYPES[result.type], "better": result.better or "", "help": result.help} | kind
-    return Column(name, **{"label": label} | kind | more)
+    return Column(result.column, **{"label": label} | kind | more)
+
+
+def custom_results(benchmark: Benchmark, **more: object) -> list[Column]:
+    """Return the columns of the results that a benchmark outside Regatta's tree declares. more: their other fields."""
+    results = benchmark.columns["values", "measurements"].items()
+    units = {name: "MiB" if name.endswith("_bytes") else result.unit or "" for name, result in results}
+    return [_column_of(result, shown_as=units[name], source=name, **more) for name, result in results]
 
 
 def _results(group: str, file: str = "measurements") -> list[Column]:
     return [result_column(name, group, file) for name in _in_order(result_columns(group, file), PUBLISHED_RESULTS)]
 
 
-# Benchmarks outside Regatta's tree: their axes and results are the last columns of the tables that have all axes.
-_extended: list[tuple[Columns, dict | None]] = []
-
-
-def extended(columns: Columns, of_results: dict | None = None) -> Columns:
-    """Return columns to which `declare` adds the axes, and with of_results, fields of their columns, the results."""
-    _extended.append((columns, of_results))
-    columns.add(_declared_columns(of_results))
-    return columns
-
-
-def declare(name: str, declaration: dict) -> None:
-    """Add a benchmark outside Regatta's tree to the known ones, and its columns to the tables."""
-    benchmarks.declare(name, declaration)
-    for columns, of_results in _extended:
-        columns.add(_declared_columns(of_results))
-
-
-def _declared_columns(of_results: dict | None = None) -> list[Column]:
-    found = []
-    for name, declaration in declared_benchmarks().items():
-        found += [Column(axis.name, type=TYPES[axis.type]) for axis in axes_of(name).values()]
-        for key, keys in declaration["results"].items() if of_results is not None else ():
-            unit = "MiB" if key.endswith("_bytes") else keys.get("unit", "")
-            found.append(result_column(key, shown_as=unit, **of_results))
-    return found
+def columns_in(campaign: FrozenCampaign, columns: Columns) -> Columns:
+    """Return the columns of a table with those of the campaign's custom benchmarks: axes if it has those of all others,
+    and results in MEASUREMENTS."""
+    added = {}
+    for benchmark in campaign.custom_benchmarks.values() if CELL.keys() <= columns.keys() else ():
+        found = [Column(axis.name, type=TYPES[axis.type]) for axis in benchmark.axes.values()]
+        found += custom_results(benchmark) if columns is MEASUREMENTS else []
+        added |= {column.name: column for column in found if column.name not in columns}
+    return Columns(*columns.declared, *added.values())
 
 
 def cell_columns() -> dict[str, str]:
-    """Return CELL with the axes of benchmarks outside Regatta's tree."""
-    return CELL | {column.name: column.type for column in _declared_columns() if column.name not in CELL}
+    """Return CELL with the axes of benchmarks outside Regatta's tree that are known by name."""
+    return CELL | {name: TYPES[axis.type] for name, axis in all_axes().items()}
 
 
 _DRIFT = (
@@ -154,7 +149,6 @@ MEASUREMENTS = Columns(
     *in_file(REAL, "time from creating the process group to the record: cost, not performance", "elapsed_s"),
     *in_file(TEXT, "when the record was written, and the command that measures the cell", "time_utc", "command"),
 )
-extended(MEASUREMENTS, {})
 # For each ok record of train_run, one row per epoch (times of its slowest rank), and one per rank.
 _OF_RECORD = MEASUREMENTS.named("cell", "repeat", "launch", "line")
 EPOCHS = Columns(
@@ -255,17 +249,9 @@ def make_table(rows: list[dict], columns: dict[str, str]) -> pd.DataFrame:
 TABLE_DIGITS = 9  # significant ones of computed numbers
 
 
-def to_csv(table: pd.DataFrame, num_digits: int = TABLE_DIGITS) -> str:
-    """Return a table as CSV. num_digits: significant ones of floats."""
-    return _csv(table, f"%.{num_digits}g".__mod__)
-
-
-def to_exact_csv(table: pd.DataFrame) -> str:
-    return _csv(table, repr)
-
-
-def _csv(table: pd.DataFrame, show: Callable[[float], str]) -> str:
-    """Return the text of DataFrame.to_csv, in a fifth of its time. show: formats a float."""
+def to_csv(table: pd.DataFrame, num_digits: int | None = TABLE_DIGITS) -> str:
+    """Return the text of DataFrame.to_csv, in a fifth of its time. num_digits: significant of floats; None: all."""
+    show = repr if num_digits is None else f"%.{num_digits}g".__mod__
     columns = [_texts(table[name], show) for name in table.columns]
     lines = [",".join(map(quoted, table.columns)), *map(",".join, zip(*columns, strict=True))]
     return "\n".join(lines) + "\n"
@@ -312,19 +298,22 @@ def write_csv(table: pd.DataFrame, path: Path) -> None:
     write_text(path, to_csv(table))
 
 
-def read_csv(path: Path, columns: dict[str, str]) -> pd.DataFrame:
+def read_csv(path: Path, columns: dict[str, str], needed: Collection[str] = ()) -> pd.DataFrame:
     """Read a table that `write_csv` wrote. Only an empty field is unknown: the word NA stays a word.
 
-    Raises UserError if it is missing, damaged, or of a different version; it can be rebuilt from the store.
+    needed: the columns that it cannot lack; all by default. Raises UserError if it is missing, damaged, or of a
+    different version; it can be rebuilt from the store.
     """
     try:
         head, end, rows = path.read_bytes().decode("utf-8").partition("\n")
         if not f"{end}{rows}".endswith("\n"):
             raise ValueError("its last line is cut off")
-        text, there = io.StringIO(f"{head}{end}{rows}"), {*getattr(columns, "built_in", columns), *head.split(",")}
-        known = {name: kind for name, kind in columns.items() if name in there}
+        found = head.split(",")
+        if absent := sorted({*(needed or columns)}.difference(found)):
+            raise ValueError(f"it lacks {', '.join(absent)}")
+        known, text = {name: columns[name] for name in columns if name in found}, io.StringIO(f"{head}{end}{rows}")
         table = pd.read_csv(text, dtype=known, keep_default_na=False, na_values=[""], usecols=list(known))
-        unknown = (name for name in columns if name not in there)  # benchmarks that its campaign does not have
+        unknown = (name for name in columns if name not in known)
         table = table.assign(**{name: pd.array([None] * len(table), dtype=columns[name]) for name in unknown})
     except (OSError, ValueError) as error:
         folder = path.parent.parent if path.parent.name == "tables" else path.parent

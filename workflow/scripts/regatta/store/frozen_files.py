@@ -9,7 +9,7 @@ from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
-from regatta.core.benchmarks import axes_of, built_in_names
+from regatta.core.benchmarks import axes_of, built_in_names, declare
 from regatta.core.errors import UserError
 from regatta.core.schemas import first_violation, load_schema
 from regatta.model.frozen import FrozenCampaign
@@ -56,18 +56,16 @@ def read_frozen(path: Path, kind: str | None = None) -> dict:
 
 
 def read_frozen_campaign(path: Path) -> FrozenCampaign:
-    """Read a frozen campaign, and declare its benchmarks. Raises UserError if it is damaged, or not one."""
+    """Read a frozen campaign. Raises UserError if it is damaged, not one, or has a benchmark of another version."""
     campaign = FrozenCampaign.from_json(read_frozen(path, "campaign"))
-    declare_benchmarks(campaign)
+    declare(campaign.benchmarks or {})
+    known = (*built_in_names(), *campaign.custom_benchmarks)
+    if unknown := sorted({cell.benchmark for cell in campaign.all_cells}.difference(known)):
+        raise UserError(
+            f"{path}: has cells of {', '.join(unknown)}, which this version of Regatta does not have. Use the version"
+            " that wrote it; nothing measured is lost."
+        )
     return campaign
-
-
-def declare_benchmarks(campaign: FrozenCampaign) -> None:
-    """Declare the benchmarks of a campaign, again if another one has declared them differently since it was read."""
-    for name, declaration in (campaign.benchmarks or {}).items():
-        from regatta.store.csv_files import declare  # pandas, which supervisors need not load
-
-        declare(name, declaration)
 
 
 class _Real(float):

@@ -5,14 +5,13 @@ The schema is workflow/schemas/record.yaml. The many samples are checked as arra
 
 import hashlib
 import sys
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
 from functools import cache
 
 import fastjsonschema
 import numpy as np
 
-from regatta.core.benchmarks import result_columns
+from regatta.core.benchmarks import Benchmark, benchmark_names, load_benchmark, result_columns
 from regatta.core.schemas import first_violation, load_schema
 from regatta.core.statistics import drift, effective_samples, fast_median, median_interval, num_outliers, percentiles
 from regatta.core.text import one_line
@@ -111,20 +110,15 @@ def imported_times(record: dict) -> dict:
 BENCHMARK = "train_run"
 
 
-@dataclass(frozen=True)
-class Training:
-    """Rows without cell, repeat, launch and line. Both are empty for any other benchmark."""
+def training_of(record: dict, spec: dict) -> dict[str, list[dict]]:
+    """Return the rows of epochs and ranks of an ok record of train_run with samples, none of another.
 
-    epochs: list[dict] = field(default_factory=list)
-    ranks: list[dict] = field(default_factory=list)
-
-
-def training_of(record: dict, spec: dict) -> Training:
-    """Return the rows of an ok record of train_run with samples, none of another. Raises ValueError."""
+    They are without cell, repeat, launch and line. Raises ValueError.
+    """
     if record["status"] != "ok" or spec["benchmark"] != BENCHMARK or is_without_samples(record):
-        return Training()
-    num_ranks, num_epochs = spec["nodes"] * spec["gpus_per_node"], spec["parameters"]["epochs"]
-    return Training(_epochs(record, num_ranks, num_epochs), _ranks(record, num_ranks, num_epochs))
+        return {"epochs": [], "ranks": []}
+    size = spec["nodes"] * spec["gpus_per_node"], spec["parameters"]["epochs"]
+    return {"epochs": _epochs(record, *size), "ranks": _ranks(record, *size)}
 
 
 LAST = ("train_loss", "test_loss", "accuracy_ratio", "train_samples")  # of the last epoch
@@ -213,19 +207,24 @@ def violation(line: dict) -> str | None:
 def problem_of(line: dict) -> str | None:
     """Return why a line cannot be analyzed, or None: it breaks the schema, or a record's samples are unreadable."""
     try:
-        return violation(line) or (measured(line, line["spec"])[1] if line["kind"] == "record" else None)
+        if (problem := violation(line)) or line["kind"] != "record":
+            return problem
+        name = line["spec"].get("benchmark")
+        return measured(line, line["spec"], load_benchmark(name) if name in benchmark_names() else None)[1]
     except (KeyError, TypeError) as error:
         return one_line(f"its spec lacks the shape ({error!r})")
 
 
-def measured(record: dict, spec: dict) -> tuple[dict, str | None]:
+def measured(record: dict, spec: dict, benchmark: Benchmark | None) -> tuple[dict, str | None]:
     """Return the measured columns of a valid record, and what makes its samples unreadable (or None).
+
+    benchmark: declares its results; None if it is of another version.
 
     Only an ok record has times: a failed or truncated one is not a measurement.
     """
-    num_ranks = spec["nodes"] * spec["gpus_per_node"]
+    num_ranks, columns = spec["nodes"] * spec["gpus_per_node"], benchmark.columns if benchmark else {}
     try:
-        row = {**_memory(record), **_values(record), **_counts(record)}
+        row = {**_memory(record), **_values(record, columns), **_counts(record)}
         row["other_ranks"] = record.get("other_ranks")
         if record["status"] != "ok":
             return row, None
@@ -233,8 +232,8 @@ def measured(record: dict, spec: dict) -> tuple[dict, str | None]:
             return row | imported_times(record), None
         slowest = slowest_rank(record, num_ranks)
         step_s = _window_step(record.get("windows"), num_ranks)
-        parts = _parts(record.get("parts_ns") or {}, num_ranks)
-        row |= run_columns(training_of(record, spec).epochs)
+        parts = _parts(record.get("parts_ns") or {}, num_ranks, columns)
+        row |= run_columns(training_of(record, spec)["epochs"])
     except ValueError as error:
         return {}, one_line(error, 300)
     if step_s is None:  # a file may print the time of calls that ran back to back beside its samples
@@ -290,11 +289,11 @@ def _memory(record: dict) -> dict:
     return row | {name: max({*value} - {None}, default=None) for name, value in by_rank.items()}
 
 
-def _values(record: dict) -> dict:
-    """Return the columns from `values` of a record of any benchmark. Raises ValueError."""
+def _values(record: dict, columns: Mapping) -> dict:
+    """Return the columns from `values` of a record. columns: of its benchmark. Raises ValueError."""
     values, read = record["values"] or {}, {"integer": count, "number": number}
-    columns = result_columns("values").items()
-    return {column: read[known.type](values.get(known.name), f"values.{known.name}") for column, known in columns}
+    known = columns.get(("values", "measurements"), {}).items()
+    return {column: read[of.type](values.get(of.name), f"values.{of.name}") for column, of in known}
 
 
 def _counts(record: dict) -> dict:
@@ -307,13 +306,13 @@ def _counts(record: dict) -> dict:
     }
 
 
-def _parts(parts: object, world_size: int) -> dict:
+def _parts(parts: object, world_size: int, columns: Mapping) -> dict:
     """Return for each part with a column the median over iterations of its slowest rank. Raises ValueError."""
     if not isinstance(parts, dict):
         raise ValueError("parts_ns is not a mapping of names")
     times = {name: whole_times(rows, f"parts_ns.{name}", world_size, least=0) for name, rows in parts.items()}
-    columns = {known.name: column for column, known in result_columns("parts_ns").items()}
-    return {columns[name]: fast_median(rows.max(axis=0)) * 1e-9 for name, rows in times.items() if name in columns}
+    known = columns.get(("parts_ns", "measurements"), {}).items()
+    return {column: fast_median(times[of.name].max(axis=0)) * 1e-9 for column, of in known if of.name in times}
 
 
 def _window_step(windows: dict | None, world_size: int) -> float | None:

@@ -17,10 +17,11 @@ from pathlib import Path
 import numpy as np
 import orjson
 
-from regatta.core.benchmarks import benchmark_names, load_benchmark, undeclared
+from regatta.core.benchmarks import Benchmark, undeclared
 from regatta.core.files import sources
 from regatta.core.forks import NUM_PROCESSES, pool_with, with_data
 from regatta.core.text import one_line
+from regatta.model.frozen import FrozenCampaign
 from regatta.model.launches import LaunchHeader
 from regatta.store.launch_files import LaunchFile, parse_launch_file, read_launch_bytes
 from regatta.store.launch_times import hosts_text, measuring_ns, phase_ns
@@ -66,24 +67,28 @@ class Summary:
 
 @dataclass(frozen=True)
 class Planned:
-    """The specs of the planned cells, a digest of each, and the folder of summaries."""
+    """The specs of the planned cells, a digest of each, their benchmarks by name, and the folder of summaries."""
 
     specs: dict[str, dict]
     digests: dict[str, str]
+    benchmarks: dict[str, Benchmark]
     waits_of: WaitsOf
     folder: Path | None
     version: bytes
 
 
 def read_summaries(
-    paths: list[Path], specs: dict[str, dict], waits_of: WaitsOf, folder: Path | None
+    paths: list[Path], campaign: FrozenCampaign, waits_of: WaitsOf, folder: Path | None
 ) -> Iterator[Summary]:
     """Yield the summary of each launch file in turn.
 
     folder: the cache, None to disable it. New summaries are added, and orphaned ones deleted.
     """
+    specs = {cell.id: cell.spec for cell in campaign.cells}
     digests = {cell: hashlib.sha256(to_json(spec)).hexdigest()[:16] for cell, spec in specs.items()}
-    planned = Planned(specs, digests, waits_of, folder, code_version())
+    benchmarks = {benchmark.name: benchmark for benchmark in campaign.benchmarks_of_cells}
+    version = code_version() + to_json(campaign.benchmarks)
+    planned = Planned(specs, digests, benchmarks, waits_of, folder, version)
     used = set()
     if NUM_PROCESSES < 2 or sum(path.stat().st_size for path in paths if path.is_file()) < MIN_PARALLEL_BYTES:
         texts = map(functools.partial(summary_text, planned=planned), paths)
@@ -157,8 +162,6 @@ def code_version() -> bytes:
     digest = hashlib.sha256(np.__version__.encode())
     for path in sources("collect.py"):
         digest.update(Path(path).read_bytes())
-    for name in benchmark_names():
-        digest.update(f"{name} {load_benchmark(name).version}".encode())
     return digest.digest()
 
 
@@ -201,13 +204,14 @@ def _record(record: dict, header: LaunchHeader, planned: Planned) -> dict:
     spec = planned.specs.get(record["cell"])
     if spec is None:
         return entry
-    columns, entry["unreadable"] = measured(record, spec)
+    benchmark = planned.benchmarks[spec["benchmark"]]
+    columns, entry["unreadable"] = measured(record, spec, benchmark)
     entry["unreadable"] = contradiction(record["spec"], spec) or entry["unreadable"]
     if entry["unreadable"] is None:
         hosts = hosts_by_rank(header, spec["nodes"] * spec["gpus_per_node"])
         columns |= host_load_columns(record, hosts)
         entry["columns"] = {name: value for name, value in columns.items() if value is not None}
-        entry["undeclared"] = [one_line(text, 300) for text in undeclared(record)]
+        entry["undeclared"] = [one_line(text, 300) for text in undeclared(record, benchmark)]
         entry["training"] = training_of(record, spec)
         entry["waits"] = planned.waits_of(record, spec, hosts)
     return entry

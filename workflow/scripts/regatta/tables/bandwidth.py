@@ -15,46 +15,20 @@ BYTES_PER_GB = 10**9
 # Source: NVIDIA/nccl-tests doc/PERFORMANCE.md. n is the number of ranks. A barrier moves no message and has none.
 BUS_FACTOR = {
     "all_reduce": lambda n: 2 * (n - 1) / n,
-    "all_gather": lambda n: (n - 1) / n,
-    "reduce_scatter": lambda n: (n - 1) / n,
-    "all_to_all": lambda n: (n - 1) / n,
-    "gather": lambda n: (n - 1) / n,
-    "scatter": lambda n: (n - 1) / n,
-    "broadcast": lambda n: 1.0,
-    "reduce": lambda n: 1.0,
-    "send_recv_ring": lambda n: 1.0,
-    "send_recv_pair": lambda n: 1.0,
+    **dict.fromkeys(("all_gather", "reduce_scatter", "all_to_all", "gather", "scatter"), lambda n: (n - 1) / n),
+    **dict.fromkeys(("broadcast", "reduce", "send_recv_ring", "send_recv_pair"), lambda n: 1.0),
 }
+OF_EACH_RANK = ("all_to_all", "send_recv_pair")  # in which each rank of a node has messages for other nodes
 VARIANT = re.compile("(?:_(?:prod|max|min|avg|mulsum))?(?:_root[0-9]+)?$")  # of an import: reduction and root
-# The same for k nodes of g ranks: the least data that enters or leaves a node, relative to the message.
-NODE_FACTOR = {
-    "all_reduce": lambda k, g: 2 * (k - 1) / k,
-    "all_gather": lambda k, g: (k - 1) / k,
-    "reduce_scatter": lambda k, g: (k - 1) / k,
-    "all_to_all": lambda k, g: g * (k - 1) / k,
-    "gather": lambda k, g: (k - 1) / k,
-    "scatter": lambda k, g: (k - 1) / k,
-    "broadcast": lambda k, g: 1.0,
-    "reduce": lambda k, g: 1.0,
-    "send_recv_ring": lambda k, g: 1.0,
-    "send_recv_pair": lambda k, g: float(g),
-}
 
 
-def algorithm_bandwidth(message_bytes: int, elapsed_s: float) -> float:
-    """Return S/t in GB/s (10**9). message_bytes: for all_gather, reduce_scatter and all_to_all the sum over ranks."""
-    return message_bytes / elapsed_s / BYTES_PER_GB
-
-
-def bus_bandwidth(operation: str, message_bytes: int, elapsed_s: float, num_ranks: int) -> float | None:
-    """Return bus bandwidth in GB/s, comparable with a link's peak at any number of ranks.
+def bus_factor(operation: str, num_ranks: int) -> float | None:
+    """Return bus bandwidth over algorithm bandwidth: it is comparable with a link's peak at any number of ranks.
 
     None for one rank, which sends nothing, and for an operation without a known factor.
     """
-    operation = VARIANT.sub("", operation)
-    if num_ranks < 2 or operation not in BUS_FACTOR:
-        return None
-    return algorithm_bandwidth(message_bytes, elapsed_s) * BUS_FACTOR[operation](num_ranks)
+    factor = BUS_FACTOR.get(VARIANT.sub("", operation))
+    return factor(num_ranks) if factor and num_ranks > 1 else None
 
 
 def peak_bus_bandwidth(operation: str, nodes: int, gpus_per_node: int, links: dict[str, float]) -> float | None:
@@ -64,7 +38,7 @@ def peak_bus_bandwidth(operation: str, nodes: int, gpus_per_node: int, links: di
     unknown, or bus bandwidth is undefined.
     """
     k, g, operation = nodes, gpus_per_node, VARIANT.sub("", operation)
-    if k * g < 2 or operation not in BUS_FACTOR:
+    if (factor := bus_factor(operation, k * g)) is None:
         return None
     known = [links[name] * ways for name, ways in (("gpus", 1), ("gpu_pair", g - 1)) if name in links]
     if (g > 1 and not known) or (k > 1 and "nodes" not in links):
@@ -73,8 +47,8 @@ def peak_bus_bandwidth(operation: str, nodes: int, gpus_per_node: int, links: di
     if k == 1:
         return of_gpu
     # A rank's data passes its links to other GPUs or its share of the NICs; what crosses nodes passes the NICs.
-    of_node = links["nodes"]
-    return min(of_gpu + of_node / g, of_node * BUS_FACTOR[operation](k * g) / NODE_FACTOR[operation](k, g))
+    of_node, share = links["nodes"], BUS_FACTOR[operation](k) * (g if operation in OF_EACH_RANK else 1)
+    return min(of_gpu + of_node / g, of_node * factor / share)  # share: least data in or out of a node / message
 
 
 def links_of(campaign: FrozenCampaign) -> list[dict]:
@@ -109,7 +83,7 @@ def bus_bandwidths(values, times: Estimates) -> Estimates:
     for place, cell in enumerate(values.cells):
         size = cell.parameters.get("message_bytes") if cell.benchmark == "collective" else None
         if size is not None:
-            factors[place] = bus_bandwidth(cell.parameters["operation"], 1, 1 / BYTES_PER_GB, cell.world_size)
+            factors[place] = bus_factor(cell.parameters["operation"], cell.world_size)
         elif cell.benchmark == "program":
             size = size_of(cell.spec)
         num_bytes.append(size)

@@ -5,11 +5,12 @@ from dataclasses import replace
 
 import numpy as np
 
+from regatta.core.benchmarks import built_in_names, load_benchmark
 from regatta.core.statistics import Estimate
 from regatta.core.text import is_unknown
 from regatta.core.verdicts import Verdict, judge_all
 from regatta.kit.columns import TEXT, Column
-from regatta.model.frozen import Cell, FrozenCampaign
+from regatta.model.frozen import Cell
 from regatta.tables.estimates import Estimates
 from regatta.tables.primary_times import Times, sides_of, times_by_cell
 
@@ -18,13 +19,8 @@ EXCELLENT, GOOD = 0.9, 0.8  # efficiency above which the words are given
 WIDE_RATIO = 0.2  # an efficiency whose range is wider than this share of it is uncertain
 ONE_RANK = {"nodes": 1, "gpus_per_node": 1}
 NO_DDP = ONE_RANK | {"strategy": "none"}
-WITH_BASELINE = ("train_step", "script")
-
-
-def lookups_of(campaign: FrozenCampaign) -> "dict[str, BaselineLookup]":
-    """Return the baseline lookup of each benchmark. A script's baseline may also differ in user parameters."""
-    names = {"script": campaign.baseline}
-    return {name: BaselineLookup(campaign.cells_of(name), names.get(name, ())) for name in WITH_BASELINE}
+SCRIPT = "script"  # its `baseline` may name the parameters that the user named
+WITH_BASELINE = (*(name for name in built_in_names() if load_benchmark(name).has_baseline), SCRIPT)
 
 
 class BaselineLookup:
@@ -81,20 +77,12 @@ def efficiencies(pairs: list[Pair], lookup: BaselineLookup, times: dict[str, Tim
     pairs: cell and baseline. With weak scaling b = b0: T0/T. With strong scaling b = b0/n on n ranks: T(1) / (n T(n)).
     If samples are unknown, steps have equal work.
     """
-    found = compare_steps(pairs, times)
-
-    def efficiency(pair: Pair) -> Estimate:
-        if pair not in found:
-            return Estimate(0)
-        samples, base = (samples_of(lookup.cells[name]) for name in pair)
-        return found[pair].ratio.times(samples / base if samples and base else 1)
-
-    return [efficiency(pair) for pair in pairs]
-
-
-def samples_of(cell: Cell) -> int | None:
-    """Return the samples of one step on one rank; None if they are unknown, as of some scripts."""
-    return cell.parameters.get("batch_size", cell.parameters.get("samples_per_step"))
+    verdicts, found = compare_steps(pairs, times), []
+    for pair in pairs:
+        samples, base = (lookup.cells[name].samples if name else None for name in pair)
+        ratio = verdicts[pair].ratio if pair in verdicts else Estimate(0)
+        found.append(ratio.times(samples / base if samples and base else 1))
+    return found
 
 
 def is_baseline(row: object) -> bool:
@@ -112,7 +100,7 @@ def is_wide(row: object) -> bool:
 
 def grade(efficiency_ratio: float, low: float | None = None, high: float | None = None) -> str | None:
     """Return the grade of an efficiency, or None if its range is unknown, too wide or crosses a limit."""
-    if low is None or high is None:
+    if is_unknown(low) or is_unknown(high):
         return None  # otherwise one launch would get a firmer statement than six
     if is_too_wide(efficiency_ratio, low, high) or any(low <= limit < high for limit in (EXCELLENT, GOOD)):
         return None
@@ -127,19 +115,14 @@ def baselines(values) -> list[str | None]:
 
     Fields that a script lacks, such as the strategy, are ignored.
     """
-    return [baseline for _, baseline in _pairs(values)]
-
-
-def _pairs(values) -> list[Pair]:
     found, baseline = {}, values.campaign.baseline
     for benchmark in () if values.campaign.sweep else WITH_BASELINE:
-        is_script = benchmark != "train_step"
         lookup = values.lookups[benchmark]
         for cell in lookup.cells.values():
             known = {"nodes", "gpus_per_node", *cell.parameters, *cell.user_parameters}
-            changes = {name: value for name, value in baseline.items() if name in known or not is_script}
+            changes = {name: value for name, value in baseline.items() if name in known or benchmark != SCRIPT}
             found[cell.id] = lookup.find(cell, changes)
-    return [(cell.id, found.get(cell.id)) for cell in values.cells]
+    return [found.get(cell.id) for cell in values.cells]
 
 
 def efficiency(values) -> Estimates:
@@ -170,9 +153,7 @@ def baseline_rates(values) -> list[float | None]:
 
 
 def grades(values) -> list[str | None]:
-    found = values["efficiency_ratio"]
-    ends = np.where(np.isnan([found.mean, found.low, found.high]), None, [found.mean, found.low, found.high]).T
-    return [None if mean is None else grade(mean, low, high) for mean, low, high in ends]
+    return [grade(*ends) for ends in zip(*values["efficiency_ratio"].ends, strict=True)]
 
 
 def part_of_loss(name: str) -> Callable:
@@ -228,7 +209,7 @@ DDP, INTRA_NODE, INTER_NODE = (
     Column(
         f"{label.lower().replace('-', '_')}_ratio",
         label,
-        **OF_BASELINE | {"benchmarks": WITH_BASELINE[:1]},
+        **OF_BASELINE | {"benchmarks": ("train_step",)},
         help=text,
         applies=applies,
         note="factor of the efficiency",

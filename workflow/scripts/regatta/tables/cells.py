@@ -14,33 +14,19 @@ from types import MappingProxyType
 import numpy as np
 import pandas as pd
 
-from regatta.core.benchmarks import axes_of, benchmark_names, declared_benchmarks
-from regatta.core.moderation import MIN_LAUNCHES, mean_intervals
+from regatta.core.benchmarks import Benchmark, axes_of, built_in_names
 from regatta.core.statistics import batch_of
 from regatta.core.text import is_unknown
-from regatta.kit.columns import (
-    ARITHMETIC,
-    CELL_ID,
-    GEOMETRIC,
-    LARGEST,
-    LEAST,
-    MEDIAN,
-    MEDIAN_OF_ALL,
-    REAL,
-    TEXT,
-    WHOLE,
-    Column,
-    Columns,
-)
+from regatta.kit.columns import CELL_ID, REAL, TEXT, WHOLE, Column, Columns, Over
 from regatta.model.frozen import FrozenCampaign
-from regatta.store.csv_files import SHAPE_COLUMNS, TYPES, result_column
-from regatta.tables.baselines import BaselineLookup, lookups_of
-from regatta.tables.estimates import Estimates, known_of, reduced
+from regatta.store.csv_files import SHAPE_COLUMNS, TYPES, custom_results
+from regatta.tables.baselines import SCRIPT, WITH_BASELINE, BaselineLookup
+from regatta.tables.estimates import Estimates, known_of, over_launches, reduced
 from regatta.tables.metrics import METRICS
-from regatta.tables.primary_times import primary_times
+from regatta.tables.primary_times import primary_columns, with_primary
 
 NUMBERS = {WHOLE: int, REAL: float}
-REDUCED = {MEDIAN: np.median, LARGEST: np.max, LEAST: np.min}  # MEDIAN_OF_ALL: see `CellValues.over`
+REDUCED = {Over.MEDIAN: np.median, Over.LARGEST: np.max, Over.LEAST: np.min}
 
 
 class CellValues:
@@ -74,14 +60,14 @@ class CellValues:
         is_known = self.is_of(*column.benchmarks)
         return value.where(is_known) if isinstance(value, Estimates) else known_of(value, is_known)
 
-    def over(self, name: str, over: str, benchmarks: tuple[str, ...] = ()) -> "Estimates | np.ndarray":
-        """Return a column of measurements.csv over launches, of these benchmarks or of all. over: one of OVER."""
+    def over(self, name: str, over: Over, benchmarks: tuple[str, ...] = ()) -> "Estimates | np.ndarray":
+        """Return a column of measurements.csv over launches, of these benchmarks or of all."""
         values = self.of_launches(name)
         if benchmarks:
             values = np.where(self.is_of(*benchmarks)[:, None], values, np.nan)
-        if over in (GEOMETRIC, ARITHMETIC):
-            return self.mean(values, over == GEOMETRIC)
-        if over == MEDIAN_OF_ALL:
+        if over in (Over.GEOMETRIC, Over.ARITHMETIC):
+            return self.mean(values, over == Over.GEOMETRIC)
+        if over == Over.MEDIAN_OF_ALL:
             has_all = np.isnan(values).sum(1) == np.isnan(self.ok).sum(1)
             return reduced(np.where(has_all[:, None], values, np.nan), np.median)
         return reduced(values, REDUCED[over])
@@ -108,8 +94,9 @@ class CellValues:
 
     @cached_property
     def lookups(self) -> dict[str, BaselineLookup]:
-        """Where formulas find baselines, by benchmark."""
-        return lookups_of(self.campaign)
+        """Where formulas find baselines, by benchmark. A script's may also differ in user parameters."""
+        names = {SCRIPT: self.campaign.baseline}
+        return {name: BaselineLookup(self.campaign.cells_of(name), names.get(name, ())) for name in WITH_BASELINE}
 
     @cached_property
     def ok(self) -> np.ndarray:
@@ -128,8 +115,12 @@ class CellValues:
     @cached_property
     def primary_times(self) -> np.ndarray:
         """The primary time of each launch (cells, launches), in seconds."""
-        times = primary_times(self.measurements).reindex(self._ok.index).to_numpy(float, na_value=np.nan)
-        return self._placed(np.where(times > 0, times, np.nan))
+        return self.primary_times_in(primary_columns(self.measurements))
+
+    def primary_times_in(self, columns: dict[str, str]) -> np.ndarray:
+        """Return the primary times in columns that several campaigns have (`primary_columns`)."""
+        times = with_primary(self.measurements, columns)["primary_s"].reindex(self._ok.index)
+        return self._placed(times.to_numpy(float, na_value=np.nan))
 
     @cached_property
     def primary(self) -> Estimates:
@@ -137,27 +128,14 @@ class CellValues:
         return self.mean(self.primary_times)
 
     def mean(self, values: np.ndarray, is_log: bool = True) -> Estimates:
-        """Return the mean over launches of each cell with its interval, moderated by the variances of all cells.
-
-        values: (cells, launches), NaN is unknown. With is_log, means are geometric, and values of 0 or less are
-        ignored. Without it, means are arithmetic, and all cells must share a scale (`core.statistics.over_launches`).
-        """
+        """Return the mean over launches of each cell (`over_launches`). values: (cells, launches), NaN is unknown."""
         is_known = values > 0 if is_log else ~np.isnan(values)
-        num, cells, launches = is_known.sum(1), is_known.any(1), is_known.any(0)
-        mean, low, high = np.full((3, len(values)), np.nan)
-        if cells.any():
-            values = np.where(is_known, values, np.nan)
-            part = values[np.ix_(cells, launches)]
-            batches = [batch_of(names[known]) for names, known in zip(self._launch_names, is_known, strict=True)]
-            batches = [name for name, has_value in zip(batches, cells, strict=True) if has_value]
-            groups = self.benchmark_of[cells].astype(str)
-            found = mean_intervals(np.log(part) if is_log else part, groups, is_log, batches)
-            ends = (found.shift, found.shift - found.half_width, found.shift + found.half_width)
-            mean[cells], low[cells], high[cells] = (np.exp(end) if is_log else end for end in ends)
-            low = np.where(num < MIN_LAUNCHES, reduced(values, np.min), low)
-            high = np.where(num < MIN_LAUNCHES, reduced(values, np.max), high)
-            mean = np.where(num == 1, low, mean)
-        return Estimates(num, mean, *(np.where(num < 2, np.nan, end) for end in (low, high)))
+        return over_launches(values, self.benchmark_of, self.batches(is_known), is_log)
+
+    def batches(self, is_known: np.ndarray) -> np.ndarray:
+        """Return the batch of each cell (`batch_of`), given which launches have a value."""
+        both = zip(self._launch_names, is_known, strict=True)
+        return np.array([batch_of(names[known]) for names, known in both], dtype=str)
 
     @cached_property
     def _launch_names(self) -> np.ndarray:
@@ -168,18 +146,16 @@ class CellValues:
 
 def metrics_of(campaign: FrozenCampaign) -> list[Column]:
     """Return METRICS, and the results of benchmarks outside Regatta's tree: their means over launches."""
-    own = {column.name: column for name in campaign.benchmarks or {} for column in results_of(campaign, name)}
+    own = {column.name: column for name in campaign.custom_benchmarks for column in results_of(campaign, name)}
     return [*own.values(), *METRICS]
 
 
 def results_of(campaign: FrozenCampaign, benchmark: str) -> list[Column]:
     """Return the results that a benchmark outside Regatta's tree declares; result_NAME where a column has the name."""
-    found = []
-    for key, keys in campaign.benchmarks[benchmark]["results"].items():
-        unit = "MiB" if key.endswith("_bytes") else keys.get("unit", "")
-        column = result_column(key, shown_as=unit, source=key, over=ARITHMETIC, interval="interval", is_shown=True)
-        is_taken = TAKEN & set(column.names) or key.startswith("parameter_")
-        found.append(replace(column, name=f"result_{key}") if is_taken else column)
+    declared, found = campaign.custom_benchmarks[benchmark], []
+    for column in custom_results(declared, over=Over.ARITHMETIC, interval="interval", is_shown=True):
+        is_taken = TAKEN & set(column.names) or column.name.startswith("parameter_")
+        found.append(replace(column, name=f"result_{column.name}") if is_taken else column)
     return found
 
 
@@ -189,14 +165,10 @@ TAKEN = {name for column in METRICS for name in column.names}
 CELL_COLUMNS = ("cell", "benchmark", *SHAPE_COLUMNS, "num_planned", "num_launches", "interval")  # also if empty
 
 
-def parameters_of(benchmarks: Iterable[str]) -> dict[str, tuple[str, str]]:
+def parameters_of(benchmarks: Iterable[Benchmark]) -> dict[str, tuple[str, str]]:
     """Return the columns of parameters: name -> (parameter, type). Those of custom benchmarks are parameter_NAME."""
-    found = {}
-    for benchmark in (name for name in benchmarks if name in benchmark_names()):  # another one is of a later version
-        is_of_user = benchmark in declared_benchmarks()
-        for axis in axes_of(benchmark).values():
-            found[f"parameter_{axis.name}" if is_of_user else axis.name] = axis.name, TYPES[axis.type]
-    return found
+    axes = [(benchmark.is_custom, axis) for benchmark in benchmarks for axis in benchmark.axes.values()]
+    return {f"{'parameter_' * is_custom}{axis.name}": (axis.name, TYPES[axis.type]) for is_custom, axis in axes}
 
 
 def parameters_of_code(campaign: FrozenCampaign) -> dict[str, str]:
@@ -214,24 +186,20 @@ def parameters_of_code(campaign: FrozenCampaign) -> dict[str, str]:
 
 def columns_of(campaign: FrozenCampaign) -> Columns:
     """Return the columns of cells.csv. They depend only on the frozen campaign; the file omits those without values."""
-    return _columns_of(campaign, metrics_of(campaign))
-
-
-def _columns_of(campaign: FrozenCampaign, metrics: Iterable[Column]) -> Columns:
-    benchmarks = dict.fromkeys(cell.benchmark for cell in campaign.all_cells)
-    return columns_with(benchmarks, metrics, parameters_of_code(campaign))
+    return columns_with(campaign.benchmarks_of_cells, metrics_of(campaign), parameters_of_code(campaign))
 
 
 def columns_with(
-    benchmarks: Iterable[str], metrics: Iterable[Column] = METRICS, of_code: Mapping[str, str] = MappingProxyType({})
+    benchmarks: Iterable[Benchmark],
+    metrics: Iterable[Column] = METRICS,
+    of_code: Mapping[str, str] = MappingProxyType({}),
 ) -> Columns:
     """Return the columns of cells.csv of a campaign with these benchmarks. of_code: of `parameters_of_code`."""
     texts = {"benchmark": TEXT, **of_code, **{name: kind for name, (_, kind) in parameters_of(benchmarks).items()}}
     texts |= {name: TEXT if name in ("stack", "backend", "device") else WHOLE for name in SHAPE_COLUMNS}
     texts |= {"hosts": TEXT, "num_planned": WHOLE, "num_launches": WHOLE, "interval": TEXT}
-    found = Columns(CELL_ID)
-    found.add([*(Column(name, type=kind, help=HELPS.get(name, "")) for name, kind in texts.items()), *metrics])
-    return found
+    described = (Column(name, type=kind, help=HELPS.get(name, "")) for name, kind in texts.items())
+    return Columns(CELL_ID, *described, *metrics)
 
 
 HELPS = {
@@ -247,15 +215,15 @@ def cells_table(campaign: FrozenCampaign, measurements: pd.DataFrame, metrics: C
     metrics: those to compute; all by default.
     """
     values, metrics = CellValues(campaign, measurements), metrics or metrics_of(campaign)
-    columns = _columns_of(campaign, metrics)
+    columns = columns_with(campaign.benchmarks_of_cells, metrics, of_code := parameters_of_code(campaign))
     found: dict[str, object] = {"cell": list(values.places), "benchmark": values.benchmark_of}
-    for name, kind in parameters_of_code(campaign).items():
+    for name, kind in of_code.items():
         texts = (cell.user_parameters.get(name.removeprefix("parameter_")) for cell in values.cells)
         found[name] = [None if text is None else NUMBERS.get(kind, str)(text) for text in texts]
-    for name, (parameter, _) in parameters_of(dict.fromkeys(cell.benchmark for cell in campaign.all_cells)).items():
+    for name, (parameter, _) in parameters_of(campaign.benchmarks_of_cells).items():
         is_of_user = name != parameter
         found[name] = [
-            cell.parameters.get(parameter) if is_of_user == (cell.benchmark in (campaign.benchmarks or {})) else None
+            cell.parameters.get(parameter) if is_of_user == (cell.benchmark in campaign.custom_benchmarks) else None
             for cell in values.cells
         ]
     found |= {name: [cell.field(name) for cell in values.cells] for name in SHAPE_COLUMNS}
@@ -277,7 +245,7 @@ def rows_of(cells: pd.DataFrame, benchmark: str) -> pd.DataFrame:
     rows = cells.loc[cells["benchmark"] == benchmark, [name for name in cells if name not in without]]
     rows, axes = rows.reset_index(drop=True), axes_of(benchmark)
     for name, axis in axes.items():
-        if f"parameter_{name}" in rows and benchmark in declared_benchmarks():
+        if f"parameter_{name}" in rows and benchmark not in built_in_names():
             rows[name] = rows[f"parameter_{name}"]
         elif name not in rows:  # a campaign without the benchmark
             rows[name] = pd.array([None] * len(rows), dtype=TYPES[axis.type])
@@ -285,13 +253,6 @@ def rows_of(cells: pd.DataFrame, benchmark: str) -> pd.DataFrame:
 
 
 def _array(values: Sequence, kind: str) -> pd.api.extensions.ExtensionArray:
-    if isinstance(values, np.ndarray) and values.dtype == float:
-        is_unknown_value = np.isnan(values)
-        if is_unknown_value.all():
-            return pd.array([None] * len(values), dtype=kind)
-        return (
-            pd.array(np.where(is_unknown_value, None, values), dtype=kind)
-            if kind == TEXT
-            else pd.array(values, dtype=kind)
-        )
+    if isinstance(values, np.ndarray) and values.dtype == float and kind != TEXT:
+        return pd.array(values, dtype=kind)
     return pd.array([None if is_unknown(value) else value for value in values], dtype=kind)

@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import pandas as pd
 
-from regatta.core.statistics import interval_values
 from regatta.kit.columns import TEXT, WHOLE, Column, Columns
 from regatta.model.frozen import Cell, FrozenCampaign
 from regatta.store.collect import cell_row
@@ -44,7 +43,7 @@ def efficiencies_table(campaign: FrozenCampaign, measurements: pd.DataFrame, cel
             rows.append(cell_row(cell) | row | {"baseline_step_s": step_s[baseline]})
             pairs.append((cell.id, baseline))
     for row, ratio in zip(rows, efficiencies(pairs, lookup, times_by_cell(measurements)), strict=True):
-        row |= interval_values("efficiency", "ratio", ratio) | {"interval": ratio.kind}
+        row |= dict(zip(EFFICIENCY.names, ratio.ends, strict=True)) | {"interval": ratio.kind}
     return make_table(rows, EFFICIENCIES)
 
 

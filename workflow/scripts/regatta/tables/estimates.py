@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from regatta.core.moderation import MIN_LAUNCHES
+from regatta.core.moderation import MIN_LAUNCHES, mean_intervals
 from regatta.core.statistics import Estimate
 
 KINDS = np.array(["none", "single", "range", "interval"], dtype=object)  # of an interval, by the number of launches
@@ -22,8 +22,8 @@ class Estimates:
 
     @classmethod
     def of(cls, found: Sequence[Estimate]) -> "Estimates":
-        ends = np.array([[np.nan if end is None else end for end in (f.mean, f.low, f.high)] for f in found])
-        return cls(np.array([f.num for f in found], dtype=int), *ends.reshape(-1, 3).T)
+        ends = np.array([[np.nan if end is None else end for end in of.ends] for of in found])
+        return cls(np.array([of.num for of in found], dtype=int), *ends.reshape(-1, 3).T)
 
     @property
     def ends(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -37,16 +37,38 @@ class Estimates:
 
     def where(self, is_known: np.ndarray) -> "Estimates":
         """Return the estimates of some cells; those of the others are unknown."""
-        ends = (np.where(is_known, end, np.nan) for end in (self.mean, self.low, self.high))
+        ends = (np.where(is_known, end, np.nan) for end in self.ends)
         return Estimates(np.where(is_known, self.num, 0), *ends)
 
     def times(self, factor: np.ndarray | float) -> "Estimates":
         """Return the estimates in another unit."""
-        return Estimates(self.num, self.mean * factor, self.low * factor, self.high * factor)
+        return Estimates(self.num, *(end * factor for end in self.ends))
 
     def rate(self, work: np.ndarray | float) -> "Estimates":
         """Return work per time. The low end is from the high end of the time."""
         return Estimates(self.num, work / self.mean, work / self.high, work / self.low)
+
+
+def over_launches(values: np.ndarray, groups: np.ndarray, batches: np.ndarray, is_log: bool = True) -> Estimates:
+    """Return the mean over launches of each row with its interval, moderated by the variances of all rows.
+
+    values: (rows, launches), NaN is unknown. groups: the benchmark of each row. batches: of `batch_of`. With is_log,
+    means are geometric, and values of 0 or less are ignored. Without it, means are arithmetic, and all rows must share
+    a scale. The interval is the 95 % moderated t interval (regatta.core.moderation), of two launches their range.
+    """
+    is_known = values > 0 if is_log else ~np.isnan(values)
+    num, rows, launches = is_known.sum(1), is_known.any(1), is_known.any(0)
+    mean, low, high = np.full((3, len(values)), np.nan)
+    if rows.any():
+        values = np.where(is_known, values, np.nan)
+        part = values[np.ix_(rows, launches)]
+        found = mean_intervals(np.log(part) if is_log else part, groups[rows].astype(str), is_log, batches[rows])
+        ends = (found.shift, found.shift - found.half_width, found.shift + found.half_width)
+        mean[rows], low[rows], high[rows] = (np.exp(end) if is_log else end for end in ends)
+        low = np.where(num < MIN_LAUNCHES, reduced(values, np.min), low)
+        high = np.where(num < MIN_LAUNCHES, reduced(values, np.max), high)
+        mean = np.where(num == 1, low, mean)
+    return Estimates(num, mean, *(np.where(num < 2, np.nan, end) for end in (low, high)))
 
 
 def reduced(values: np.ndarray, reduce: Callable) -> np.ndarray:

@@ -4,30 +4,14 @@ from collections.abc import Callable
 
 import numpy as np
 
-from regatta.tables.baselines import samples_of
-from regatta.tables.estimates import Estimates, numbers, reduced
-from regatta.tables.peaks import peaks_of
+from regatta.model.frozen import Cell
+from regatta.store.records import SETTINGS
+from regatta.tables.estimates import Estimates, reduced
 
-MILLION_PER_HOUR = 10**6 / 3600
 PART_BYTES = ("parameter_bytes", "gradient_bytes", "optimizer_bytes", "saved_bytes", "algorithm_bytes")
-TFLOP = 10**12
-
-
-def primary(values) -> Estimates:
-    return values.primary
-
-
-def primary_of_others(*benchmarks: str) -> Callable:
-    """Return the formula of the primary time of all other benchmarks."""
-    return lambda values: values.primary.where(~values.is_of(*benchmarks))
 
 
 # Variation between launches.
-
-
-def over_primary_times(reduce: Callable) -> Callable:
-    """Return a formula that reduces each cell's primary times over launches. reduce: see `reduced`."""
-    return lambda values: reduced(values.primary_times, reduce)
 
 
 def range_ratio(times: np.ndarray) -> np.ndarray:
@@ -36,19 +20,11 @@ def range_ratio(times: np.ndarray) -> np.ndarray:
     return np.where((~np.isnan(times)).sum(1) > 1, ratios, np.nan)
 
 
-def range_of_primary_times(values) -> np.ndarray:
-    return range_ratio(values.primary_times)
-
-
 def range_of_latencies(values) -> np.ndarray:
     return np.where(np.isnan(values["pipelined_s"].mean), np.nan, range_ratio(values.of_launches("p50_s")))
 
 
-# Rates and costs of steps.
-
-
-def sample_rate(values) -> Estimates:
-    return values["step_s"].rate(values.world_size * numbers(map(samples_of, values.cells)))
+# Rates of steps.
 
 
 def token_rate(values) -> np.ndarray:
@@ -57,32 +33,31 @@ def token_rate(values) -> np.ndarray:
     return values["step_s"].rate(values.world_size * tokens).mean
 
 
-def cost_of_samples(values) -> Estimates:
-    return values["step_s"].times(MILLION_PER_HOUR / values.parameter("batch_size"))
-
-
-def cost_of_tokens(values) -> Estimates:
-    return cost_of_samples(values).times(1 / values.parameter("context_length"))
-
-
-def flops_per_sample(values) -> np.ndarray:
-    return np.where(np.isnan(values["step_s"].mean), np.nan, numbers(values.agreed("flops_per_sample")))
-
-
-def compute_rate(values) -> np.ndarray:
-    return values["flops_per_sample"] * values.parameter("batch_size") / values["step_s"].mean / TFLOP
-
-
 def of_peak(field: str) -> Callable:
-    """Return the formula of a field of the peak that MFU is relative to, of cells with a compute rate."""
-    return lambda values: [
-        None if np.isnan(reached) or peak is None else peak[field]
-        for reached, peak in zip(values["compute_per_gpu_tflop_per_s"], peaks_of(values), strict=True)
-    ]
+    """Return the formula of a field of the peak in the cluster file that MFU is relative to: docs/metrics.md."""
+
+    def formula(values) -> list:
+        peaks = values.campaign.cluster.get("peaks") or []
+        agreed = zip(*(values.agreed(name) for name in ("gpu", *SETTINGS)), strict=True)
+        found = [_peak_of(cell, peaks, *of_cell) for cell, of_cell in zip(values.cells, agreed, strict=True)]
+        both = zip(values["compute_per_gpu_tflop_per_s"], found, strict=True)
+        return [None if np.isnan(reached) or peak is None else peak[field] for reached, peak in both]
+
+    return formula
 
 
-def utilization(values) -> np.ndarray:
-    return values["compute_per_gpu_tflop_per_s"] / numbers(values["peak_tflop_per_s"])
+def _peak_of(cell: Cell, peaks: list[dict], gpu: str | None, *is_allowed: bool | None) -> dict | None:
+    """Return the peak for the fastest math mode that torch allows, so that MFU is never overstated.
+
+    With fp32 it is that of tf32, where the file has one for the GPU and the ranks' settings allow it.
+    """
+    of_gpu = {peak["dtype"]: peak for peak in peaks if peak["device"] == gpu}
+    dtype = cell.parameters.get("dtype")
+    if dtype != "fp32" or "tf32" not in of_gpu:
+        return of_gpu.get(dtype)
+    # Settings of matrix products and of cuDNN: every classifier has convolutions.
+    is_allowed = is_allowed if cell.parameters.get("image_size") is not None else is_allowed[:1]
+    return None if None in is_allowed else of_gpu.get("tf32" if any(is_allowed) else "fp32")
 
 
 # Gradient communication.
@@ -130,10 +105,6 @@ def exposed_over(part: str) -> Callable:
 def bytes_of_parts(values) -> np.ndarray:
     total = np.nansum([values[name] for name in PART_BYTES], axis=0)
     return np.where(np.isnan(values["saved_bytes"]), np.nan, total)
-
-
-def run_sample_rate(values) -> np.ndarray:
-    return reduced(values.of_launches("train_samples"), np.max) / values["epoch_train_s"]
 
 
 def has_same_losses(values) -> list[bool | None]:

@@ -9,28 +9,13 @@ from dataclasses import replace
 import numpy as np
 
 from regatta.core.statistics import PERCENTILES
-from regatta.kit.columns import (
-    ARITHMETIC,
-    EACH,
-    FLAG,
-    GEOMETRIC,
-    LARGEST,
-    LEAST,
-    MEDIAN,
-    MEDIAN_OF_ALL,
-    MICROSECONDS,
-    PIPELINED,
-    REAL,
-    SYNCHRONIZED,
-    TEXT,
-    WHOLE,
-    Column,
-)
+from regatta.kit.columns import EACH, FLAG, MICROSECONDS, PIPELINED, REAL, SYNCHRONIZED, TEXT, WHOLE, Column, Over
 from regatta.store.csv_files import result_column
 from regatta.store.records import MEMORY_BYTES
 from regatta.tables import formulas
 from regatta.tables.bandwidth import ALGBW, BUSBW, PEAK, PEAK_SHARE, PIPELINED_RATES
 from regatta.tables.baselines import BASELINE, BASELINE_RATE, EFFICIENCY, EFFICIENCY_KIND, GRADE, PARTS_OF_LOSS
+from regatta.tables.estimates import numbers, reduced
 from regatta.tables.reported import BETTER, SLOWEST, UNIT, VALUE
 
 STEP_OF_MODEL, SCRIPTS, CALLS, PROGRAMS = ("train_step",), ("script",), ("collective",), ("program",)
@@ -38,6 +23,7 @@ RUNS, NORMS, STEPS = ("train_run",), ("sync_batchnorm",), (*STEP_OF_MODEL, *SCRI
 MAIN = {"is_shown": True, "is_main": True}  # of a column with the time of a cell
 TIME = {"better": "smaller", "interval": "interval"}
 MS, US = {"shown_as": "ms"}, {"shown_as": MICROSECONDS}
+MILLION_PER_HOUR, TFLOP = 10**6 / 3600, 10**12
 
 
 # Times.
@@ -51,14 +37,14 @@ STEP = Column(
     help="T: primary step time, mean over launches; pipelined windows, slowest rank. For a script: time"
     " between optimizer steps",
     benchmarks=STEPS,
-    formula=formulas.primary,
+    formula=lambda values: values.primary,
 )
 CALL = Column(
     *("time_s", "time per call"),
     **TIME | US | MAIN,
     help="t: primary time of a call or iteration, mean over launches; slowest rank. For collectives, from"
     " pipelined windows",
-    formula=formulas.primary_of_others(*STEPS, *RUNS, *PROGRAMS),
+    formula=lambda values: values.primary.where(~values.is_of(*STEPS, *RUNS, *PROGRAMS)),
 )
 LATENCY = Column(
     *("latency_s", "latency"),
@@ -66,7 +52,7 @@ LATENCY = Column(
     note=SYNCHRONIZED,
     help="time of a blocking call: mean over launches of `p50_s`, slowest rank",
     source="p50_s",
-    over=GEOMETRIC,
+    over=Over.GEOMETRIC,
     benchmarks=CALLS,
 )
 WINDOW = Column(
@@ -75,7 +61,7 @@ WINDOW = Column(
     help="time per call of many calls issued back to back, with one wait at the end: mean over launches of"
     " `window_step_s`",
     source="window_step_s",
-    over=GEOMETRIC,
+    over=Over.GEOMETRIC,
     benchmarks=CALLS,
 )
 TOTAL = Column(
@@ -84,11 +70,11 @@ TOTAL = Column(
     note="sum of epochs",
     help="sum over epochs of `epoch_s`, then the mean over launches. Excludes setup and reading the data",
     source="total_s",
-    over=GEOMETRIC,
+    over=Over.GEOMETRIC,
     benchmarks=RUNS,
 )
 NAMES = {time: time.removesuffix("_s") for time in ("p50_s", *PERCENTILES)}
-PERCENTILE = {"better": "smaller", "note": SYNCHRONIZED, "figures": 4, "over": MEDIAN_OF_ALL, "benchmarks": STEPS}
+PERCENTILE = {"better": "smaller", "note": SYNCHRONIZED, "figures": 4, "over": Over.MEDIAN_OF_ALL, "benchmarks": STEPS}
 PERCENTILE |= {
     "help": "time of a single step: median over launches of each launch's percentile. Empty if any launch has too few"
     " steps. Using only launches with enough steps would select the faster ones"
@@ -100,14 +86,15 @@ CALL_TIMES = tuple(
     for time, name in NAMES.items()
 )
 CALL_P50, *_ = CALL_TIMES
-OF_CALLS = {"better": "smaller", "note": SYNCHRONIZED, "over": MEDIAN, "benchmarks": STEP_OF_MODEL, "table": "steps"}
+OF_STEP = {"table": "steps", "benchmarks": STEP_OF_MODEL}
+OF_CALLS = {"better": "smaller", "note": SYNCHRONIZED, "over": Over.MEDIAN} | OF_STEP
 OF_CALLS |= {"help": "mean and standard deviation of single steps: medians over launches"}
 CALL_MEAN = Column("step_mean_s", "step time mean", source="mean_s", **OF_CALLS | MS)
 CALL_SD = Column("step_std_s", "step time SD", source="std_s", **OF_CALLS | MS)
 PART_NAMES = "whole_step_s", "no_sync_s", "communication_s", "host_wait_s", "communication_stream_s", "exposed_stream_s"
 SAME = "median over launches of the column of the same name in `measurements.csv`"
 PARTS = tuple(
-    result_column(name, "parts_ns", table="steps", help=SAME, source=name, over=MEDIAN, benchmarks=STEPS)
+    result_column(name, "parts_ns", table="steps", help=SAME, source=name, over=Over.MEDIAN, benchmarks=STEPS)
     for name in PART_NAMES
 )
 PASS = "means over launches of the columns of the same name. Means are not additive: `time_s` is not their sum"
@@ -119,13 +106,13 @@ PASSES = tuple(
         benchmarks=NORMS,
         help=PASS,
         source=f"{name}_s",
-        over=GEOMETRIC,
+        over=Over.GEOMETRIC,
     )
     for name in ("forward", "backward")
 )
 EPOCH = "median over epochs of `train_s` and `test_s` in each launch, then the median over launches"
 EPOCH_TIMES = tuple(
-    Column(name, label, better="smaller", help=EPOCH, source=name, over=MEDIAN, benchmarks=RUNS)
+    Column(name, label, better="smaller", help=EPOCH, source=name, over=Over.MEDIAN, benchmarks=RUNS)
     for name, label in (("epoch_train_s", "train time per epoch"), ("epoch_test_s", "test time per epoch"))
 )
 
@@ -140,7 +127,7 @@ THROUGHPUT = Column(
     interval="interval",
     help="X(n) = n b / T, for n {ranks} of batch size b, or of `samples_per_step` of a script. Its lower bound uses the"
     " upper bound of T",
-    formula=formulas.sample_rate,
+    formula=lambda values: values["step_s"].rate(values.world_size * numbers(cell.samples for cell in values.cells)),
 )
 PER_RANK = Column(
     *("throughput_per_gpu_samples_per_s", "throughput per {rank}"),
@@ -160,25 +147,27 @@ COST_OF_SAMPLES = Column(
     *("cost_hours_per_million_samples", "cost"),
     **COST,
     help="{hours} per million samples: n T / (n b) × 10⁶ / 3600",
-    formula=formulas.cost_of_samples,
+    formula=lambda values: values["step_s"].times(MILLION_PER_HOUR / values.parameter("batch_size")),
 )
 COST_OF_TOKENS = Column(
     *("cost_hours_per_million_tokens", "cost"),
     **COST,
     help="{hours} per million tokens: cost of samples / `context_length`. Empty for images",
-    formula=formulas.cost_of_tokens,
+    formula=lambda values: values[COST_OF_SAMPLES.name].times(1 / values.parameter("context_length")),
 )
 FLOPS = Column(
     *("flops_per_sample", "", WHOLE),
     help="floating-point operations of the forward and backward pass for one sample. Definition: docs/metrics.md",
     benchmarks=STEP_OF_MODEL,
-    formula=formulas.flops_per_sample,
+    formula=lambda values: np.where(
+        np.isnan(values["step_s"].mean), np.nan, numbers(values.agreed("flops_per_sample"))
+    ),
 )
 COMPUTE = Column(
     *("compute_per_gpu_tflop_per_s", "compute rate per {rank}"),
     **RATE,
     help="`flops_per_sample` × b / T / 10¹²: model operations of one {rank}",
-    formula=formulas.compute_rate,
+    formula=lambda values: values["flops_per_sample"] * values.parameter("batch_size") / values["step_s"].mean / TFLOP,
 )
 
 
@@ -195,7 +184,7 @@ MFU = Column(
     shown_as="%",
     help="model FLOP/s utilization: `compute_per_gpu_tflop_per_s` / `peak_tflop_per_s`, that of the fastest math mode"
     " that torch's settings allow; a multiply-add counts as two operations. Empty if GPU, settings or peak are unknown",
-    formula=formulas.utilization,
+    formula=lambda values: values["compute_per_gpu_tflop_per_s"] / numbers(values["peak_tflop_per_s"]),
 )
 RATES = tuple(
     Column(
@@ -215,7 +204,7 @@ NUM_SAMPLES = Column(
     table="percentiles",
     help="timed steps of the launch with the fewest; determines which percentiles are available",
     source="num_iterations",
-    over=LEAST,
+    over=Over.LEAST,
     benchmarks=STEP_OF_MODEL,
 )
 
@@ -223,7 +212,6 @@ NUM_SAMPLES = Column(
 # Gradient communication, and the alternating steps of scripts.
 
 
-OF_STEP = {"table": "steps", "benchmarks": STEP_OF_MODEL}
 EXPOSED = Column(
     *("exposed_s", "exposed communication"),
     **OF_STEP | MS | {"better": "smaller", "interval": "exposed_interval"},
@@ -260,14 +248,14 @@ SCRIPT_EXPOSED = Column(
     help="for a script: `whole_step_s` − `no_sync_s`, each the median over launches of alternating steps",
     formula=lambda values: values["whole_step_s"] - values["no_sync_s"],
 )
-MAXIMUM = {"help": "largest over launches", "over": LARGEST}
+MAXIMUM = {"help": "largest over launches", "over": Over.LARGEST}
 NUM_CALLS = result_column("num_calls", source="num_calls", **OF_STEP | MAXIMUM)
 
 
 # Memory and errors.
 
 MEMORY = tuple(
-    replace(column, source=column.name, over=LARGEST, help=f"{column.help}; largest over launches")
+    replace(column, source=column.name, over=Over.LARGEST, help=f"{column.help}; largest over launches")
     for column in (result_column(name, "memory") for name in MEMORY_BYTES)
 )
 ALL_PARTS = Column(
@@ -285,7 +273,7 @@ ERROR_HELP = (
     " at most 262,144 evenly spaced elements. Inputs are in (0, 1], rounded to the dtype, so there is no cancellation"
 )
 ERRORS = tuple(
-    result_column(name, help=ERROR_HELP, source=name, over=LARGEST, benchmarks=CALLS)
+    result_column(name, help=ERROR_HELP, source=name, over=Over.LARGEST, benchmarks=CALLS)
     for name in ("max_abs_error", "max_rel_error")
 )
 LAYER_ERRORS = tuple(
@@ -296,7 +284,7 @@ LAYER_ERRORS = tuple(
 
 # Training runs.
 
-LAST = {"interval": "interval", "over": ARITHMETIC, "benchmarks": RUNS}
+LAST = {"interval": "interval", "over": Over.ARITHMETIC, "benchmarks": RUNS}
 LAST |= {"help": "value after the last epoch: arithmetic mean over launches"}
 LOSSES = tuple(
     Column(f"{name}_loss", f"{name} loss", better="smaller", figures=4, source=f"{name}_loss", **LAST)
@@ -310,7 +298,7 @@ RUN_THROUGHPUT = Column(
     better="larger",
     benchmarks=RUNS,
     help="`train_samples` / `epoch_train_s`",
-    formula=formulas.run_sample_rate,
+    formula=lambda values: reduced(values.of_launches("train_samples"), np.max) / values["epoch_train_s"],
 )
 HAS_SAME_LOSSES = Column(
     *("has_same_losses", "", FLAG),
@@ -328,10 +316,12 @@ MEDIAN_TIME = Column(
     *("median_s", "time"),
     **VARIATION | MAIN,
     help="median over launches of the primary time",
-    formula=formulas.over_primary_times(np.median),
+    formula=lambda values: reduced(values.primary_times, np.median),
 )
 FASTEST, SLOWEST_LAUNCH = (
-    Column(name, label, **VARIATION, help=text, formula=formulas.over_primary_times(reduce))
+    Column(
+        name, label, **VARIATION, help=text, formula=lambda values, reduce=reduce: reduced(values.primary_times, reduce)
+    )
     for name, label, text, reduce in (
         ("min_s", "fastest launch", "smallest primary time of a launch", np.min),
         ("max_s", "slowest launch", "largest primary time of a launch", np.max),
@@ -345,7 +335,7 @@ RANGE = Column(
     help="(`max_s` − `min_s`) / `median_s` over the primary times of launches; empty for one launch",
     table="variation",
     is_shown=True,
-    formula=formulas.range_of_primary_times,
+    formula=lambda values: formulas.range_ratio(values.primary_times),
 )
 LATENCY_RANGE = Column(
     *("latency_range_ratio", "variation of latency between launches"),
@@ -360,21 +350,8 @@ LATENCY_RANGE = Column(
 
 # In the order of cells.csv.
 METRICS = (
-    *(
-        STEP,
-        replace(CALL, shown_as=EACH, key="call"),
-        TOTAL,
-        VALUE,
-        SLOWEST,
-        UNIT,
-        BETTER,
-        LATENCY,
-        WINDOW,
-        *CALL_TIMES,
-        CALL_MEAN,
-        CALL_SD,
-        NUM_SAMPLES,
-    ),
+    *(STEP, replace(CALL, shown_as=EACH, key="call"), TOTAL, VALUE, SLOWEST, UNIT, BETTER, LATENCY, WINDOW),
+    *(*CALL_TIMES, CALL_MEAN, CALL_SD, NUM_SAMPLES),
     *(THROUGHPUT, PER_RANK, TOKENS, RUN_THROUGHPUT, *RATES, COST_OF_SAMPLES, COST_OF_TOKENS),
     *(FLOPS, COMPUTE, PEAK_DTYPE, PEAK_RATE, MFU),
     *(BASELINE, BASELINE_RATE, EFFICIENCY, EFFICIENCY_KIND, GRADE, *PARTS_OF_LOSS),

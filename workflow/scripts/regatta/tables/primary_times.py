@@ -6,7 +6,7 @@ from collections import defaultdict
 import pandas as pd
 
 from regatta.core.benchmarks import SAMPLES, benchmark_names, load_benchmark
-from regatta.core.statistics import Estimate, batch_of, over_launches, widenings
+from regatta.core.statistics import batch_of
 from regatta.core.text import is_unknown
 from regatta.core.verdicts import Compared
 
@@ -29,8 +29,8 @@ def primary_columns(*tables: pd.DataFrame) -> dict[str, str]:
     return columns
 
 
-def primary_times(measurements: pd.DataFrame, columns: dict[str, str] | None = None) -> pd.Series:
-    """Return the primary time of each launch in seconds; NaN where the launch is not ok.
+def with_primary(measurements: pd.DataFrame, columns: dict[str, str] | None = None) -> pd.DataFrame:
+    """Return the launches that have a primary time, with the column primary_s, in seconds.
 
     columns: those of several tables that are compared (`primary_columns`).
     """
@@ -39,55 +39,17 @@ def primary_times(measurements: pd.DataFrame, columns: dict[str, str] | None = N
     for column in sorted(set(columns.values()) & set(measurements) - {SAMPLES}):
         is_used = measurements["benchmark"].map(columns) == column
         seconds = seconds.mask(is_used, measurements[column].astype(float))
-    return seconds.where(measurements["status"] == "ok")
-
-
-def with_primary(measurements: pd.DataFrame, columns: dict[str, str] | None = None) -> pd.DataFrame:
-    """Return the launches that have a primary time, with the column primary_s. columns: see `primary_times`."""
-    table = measurements.assign(primary_s=primary_times(measurements, columns))
-    return table[table["primary_s"] > 0]
-
-
-def launch_means(launches: pd.DataFrame, column: str, is_log: bool = True) -> dict[str, Estimate]:
-    """Return the mean of a column over the launches of each cell (`over_launches`), for all cells at once.
-
-    launches: rows of measurements.csv, or rows with its columns cell, benchmark, repeat and launch. Unknown values are
-    ignored.
-    """
-    cells, groups, batches = _by_cell(launches[launches[column] > 0 if is_log else launches[column].notna()], column)
-    found = over_launches(list(cells.values()), groups, is_log, batches)
-    return defaultdict(lambda: Estimate(0), zip(cells, found, strict=True))
-
-
-def _by_cell(rows: pd.DataFrame, column: str) -> tuple[dict[str, dict[int, float]], list[str], list[str]]:
-    """Return the values of a column by repeat of each cell, the benchmarks, and the batches (`batch_of`)."""
-    names = ("cell", "benchmark", "repeat", "launch", column)
-    cells: dict[str, dict[int, float]] = {}
-    groups, launched = {}, defaultdict(dict)
-    for cell, benchmark, repeat, launch, value in zip(*(rows[name].to_numpy(object) for name in names), strict=True):
-        cells.setdefault(cell, {})[repeat], groups[cell], launched[cell][repeat] = value, benchmark, launch
-    return cells, list(groups.values()), [batch_of(of[repeat] for repeat in sorted(of)) for of in launched.values()]
-
-
-def primary_widenings(measurements: pd.DataFrame) -> tuple[float, dict[str, float]]:
-    """Return the correlation of successive launches, and by which factor it widens the interval of each cell."""
-    cells, _, batches = _by_cell(with_primary(measurements), "primary_s")
-    correlation, found = widenings(list(cells.values()), batches)
-    return correlation, dict(zip(cells, found, strict=True))
+    return measurements.assign(primary_s=seconds)[(measurements["status"] == "ok") & (seconds > 0)]
 
 
 def steps_by_cell(measurements: pd.DataFrame) -> dict[str, list[float]]:
     """Return for each cell the primary time of each ok launch, in seconds."""
-    return values_of_cells(with_primary(measurements), "primary_s")
+    return values_by_cell(with_primary(measurements), "primary_s")
 
 
 def values_by_cell(measurements: pd.DataFrame, column: str) -> dict[str, list[float]]:
-    """Return for each cell the known values of a column, one for each ok launch."""
-    return values_of_cells(measurements[(measurements["status"] == "ok") & measurements[column].notna()], column)
-
-
-def values_of_cells(rows: pd.DataFrame, column: str) -> dict[str, list]:
-    """Return the values of a column by cell, in the order of the table."""
+    """Return for each cell the known values of a column, one for each ok launch, in the order of the table."""
+    rows = measurements[(measurements["status"] == "ok") & measurements[column].notna()]
     found: dict[str, list] = {}
     for cell, value in zip(rows["cell"], rows[column], strict=True):  # groupby takes a minute for 100,000 cells
         found.setdefault(cell, []).append(value)
@@ -95,7 +57,7 @@ def values_of_cells(rows: pd.DataFrame, column: str) -> dict[str, list]:
 
 
 def times_by_cell(measurements: pd.DataFrame, columns: dict[str, str] | None = None) -> dict[str, Times]:
-    """Return the ok launches of each cell. columns: of the primary times, if several campaigns are compared."""
+    """Return the ok launches of each cell. columns: as in `with_primary`."""
     found: dict[str, Times] = defaultdict(dict)
     ok = with_primary(measurements, columns)
     lists = (ok[name].to_numpy(dtype=object).tolist() for name in ("cell", "repeat", "launch", "primary_s"))

@@ -11,7 +11,7 @@ from regatta.core.readers import Quantity
 from regatta.core.recorded_times import shown_value, work_of
 from regatta.core.text import UNKNOWN, is_unknown
 from regatta.core.units import fitted
-from regatta.kit.columns import MEDIAN_OF_ALL, TEXT, Column
+from regatta.kit.columns import TEXT, Column, Over
 from regatta.model.frozen import Cell
 from regatta.tables.estimates import Estimates
 
@@ -48,7 +48,7 @@ def _values(values) -> Estimates:
 
 
 def _slow_values(values) -> list[float | None]:
-    times = values.over("p95_s", MEDIAN_OF_ALL, (BENCHMARK,))
+    times = values.over("p95_s", Over.MEDIAN_OF_ALL, (BENCHMARK,))
     quantities = map(quantity_of_cell, values.cells)
     return [None if np.isnan(time) else shown_value(time, of) for time, of in zip(times, quantities, strict=True)]
 

@@ -20,7 +20,7 @@ from regatta.report.headline import figures_of_page, headline_figure, without_he
 from regatta.report.panels import Figure, Section
 from regatta.report.stack_facts import text_without_secrets
 from regatta.store.collect import read_collected, read_store, summaries_beside, write_collected
-from regatta.store.csv_files import COLLECTED, make_table, read_csv, write_csv
+from regatta.store.csv_files import COLLECTED, columns_in, make_table, read_csv, write_csv
 from regatta.store.frozen_files import read_frozen, read_frozen_campaign
 from regatta.store.launch_files import launch_paths, write_json, write_text
 from regatta.tables.cells import CELL_COLUMNS, cells_table, columns_of
@@ -123,7 +123,8 @@ class _OnDemand(dict):
             self[name] = cells_table(self.campaign, self["measurements"])
             return self[name]
         applies = any(name in topic.tables for topic in topics_of(self.campaign))
-        self[name] = TABLES[name].make(self.campaign, self) if applies else make_table([], TABLES[name].columns)
+        columns = columns_in(self.campaign, TABLES[name].columns)
+        self[name] = TABLES[name].make(self.campaign, self) if applies else make_table([], columns)
         return self[name]
 
 
@@ -172,8 +173,9 @@ def cells_beside(tables: Path) -> Path:
 
 
 def read_tables(folder: Path, campaign: FrozenCampaign) -> dict[str, pd.DataFrame]:
-    found = {name: read_csv(folder / f"{name}.csv", spec.columns) for name, spec in TABLES.items()}
-    cells = read_csv(path := cells_beside(folder), columns_of(campaign))
+    columns = columns_by_table(campaign)
+    found = {name: read_csv(folder / f"{name}.csv", columns[name]) for name in TABLES}
+    cells = read_csv(path := cells_beside(folder), columns["cells"], needed=["cell"])
     if set(cells["cell"]) != campaign.by_id.keys() or cells[["num_launches", "interval"]].isna().any(axis=None):
         remedy = f"Rebuild it from the store: make report CONFIG={path.parent}"
         raise UserError(f"{path}: is damaged, or of another campaign: its rows are not the planned cells. {remedy}")
@@ -182,16 +184,16 @@ def read_tables(folder: Path, campaign: FrozenCampaign) -> dict[str, pd.DataFram
 
 def columns_by_table(campaign: FrozenCampaign) -> dict[str, Columns]:
     """Return the columns of the computed tables by name."""
-    of_cells = {"cells": columns_of(campaign)}
-    return COLUMNS | of_cells if campaign.sweep else of_cells | COLUMNS  # in a sweep, its own times come first
+    of_cells, others = {"cells": columns_of(campaign)}, {name: columns_in(campaign, of) for name, of in COLUMNS.items()}
+    return others | of_cells if campaign.sweep else of_cells | others  # in a sweep, its own times come first
 
 
 def read_report_data(
     campaign: Path, measurements: Path, problems: Path, tables: Path, launches: Path, preflights: Collection[Path] = ()
 ) -> ReportData:
     """Read the data of a report. preflights: paths of their results. A corrupt file is listed in the problems."""
-    frozen = read_frozen_campaign(campaign)  # first: it declares columns
-    collected, recorded_problems, results = read_collected(measurements), read_frozen(problems), []
+    frozen = read_frozen_campaign(campaign)
+    collected, recorded_problems, results = read_collected(frozen, measurements), read_frozen(problems), []
     for path in preflights:
         try:
             results.append(read_frozen(path))

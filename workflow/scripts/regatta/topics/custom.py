@@ -33,7 +33,7 @@ def judged_columns(campaign: FrozenCampaign, benchmark: str) -> tuple[Column, ..
 
 def rows_by_benchmark(data: ReportData) -> list[tuple[str, pd.DataFrame]]:
     """Return the measured cells of each benchmark that has any."""
-    found = ((name, data.cells_of(name).dropna(subset=TIME.name)) for name in sorted(data.campaign.benchmarks or {}))
+    found = ((name, data.cells_of(name).dropna(subset=TIME.name)) for name in sorted(data.campaign.custom_benchmarks))
     return [(name, rows) for name, rows in found if len(rows)]
 
 

@@ -6,7 +6,7 @@ Method: regatta.core.best_settings, docs/metrics.md.
 import math
 from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 
 import numpy as np
 import pandas as pd
@@ -110,8 +110,7 @@ def settings_table(cells: pd.DataFrame, measurements: pd.DataFrame) -> pd.DataFr
         measured = [row for row in plain_rows(table, (*key, axis, "cell")) if row["cell"] in times]
         rows = [[cell["cell"] for cell in row] for row in grouped(measured, key).values()]
         for cell, setting in compare_settings(rows, times).items():
-            values = (cell, axis, setting.num_settings, setting.cost, setting.low, setting.high)
-            found.append(dict(zip(SETTINGS, (*values, setting.may_be_best, setting.p_adjusted), strict=True)))
+            found.append(dict(zip(SETTINGS, (cell, axis, *astuple(setting)), strict=True)))
     return make_table(found, SETTINGS)
 
 

@@ -7,11 +7,12 @@ from dataclasses import replace
 from functools import partial
 from itertools import chain
 
+import numpy as np
 import pandas as pd
 
 from regatta.core.benchmarks import axes_of
 from regatta.core.names import PLACE, cell_names
-from regatta.core.statistics import interval_values
+from regatta.core.statistics import batch_of
 from regatta.kit.columns import TEXT, WHOLE, Column, Columns
 from regatta.kit.kinds import FAIR, RESULT, SUMMARY, Kind, Value
 from regatta.model.frozen import FrozenCampaign
@@ -21,8 +22,8 @@ from regatta.report.plots import Plot, figures_of, named, section_of
 from regatta.report.rows import table_rows
 from regatta.store.csv_files import make_table, result_column
 from regatta.store.records import BENCHMARK, RANK_BYTES
+from regatta.tables.estimates import over_launches
 from regatta.tables.metrics import ACCURACY, EPOCH_TIMES, LOSSES, RUN_THROUGHPUT, TOTAL
-from regatta.tables.primary_times import launch_means
 from regatta.topics import base
 from regatta.topics.base import ReportData, TableSpec, Topic
 from regatta.topics.memory import parts_tables
@@ -31,11 +32,12 @@ from regatta.topics.settings import FASTEST, fastest_of_groups
 ANCHOR = "training-runs"
 RANK_ACCURACY = "accuracy on the rank's share of the test images, after the last epoch: median over launches"
 OUTCOME = (TOTAL, *EPOCH_TIMES, RUN_THROUGHPUT, *LOSSES, ACCURACY)
+TOTAL_OF_RANK = Column("total_s", interval="interval", help="mean over launches of the rank's total")
 TRAINING_RANKS = Columns(
     Column("cell", type=TEXT, help="the cell"),
     Column("rank", type=WHOLE, help="the rank"),
     Column("num_launches", type=WHOLE, help="number of launches with a valid record"),
-    Column("total_s", interval="interval", help="mean over launches of the rank's total"),
+    TOTAL_OF_RANK,
     Column("accuracy_ratio", help=RANK_ACCURACY),
     *(result_column(name, "memory", label="", help="largest over launches") for name in RANK_BYTES),
 )
@@ -43,15 +45,15 @@ TRAINING_RANKS = Columns(
 
 def training_ranks_table(campaign: FrozenCampaign, ranks: pd.DataFrame) -> pd.DataFrame:
     """Return one row for each rank of each train_run cell that was measured. Ranks are never averaged."""
-    launches = ranks.assign(cell=ranks["cell"] + " " + ranks["rank"].astype(str), benchmark=BENCHMARK)
-    rows, totals = [], launch_means(launches, "total_s")
-    for cell in campaign.cells_of(BENCHMARK):
-        for rank, of_rank in ranks[ranks["cell"] == cell.id].groupby("rank"):
-            row = {"cell": cell.id, "rank": rank, "num_launches": len(of_rank)}
-            row |= interval_values("total", "s", totals[f"{cell.id} {rank}"])
-            row |= {"accuracy_ratio": of_rank["accuracy_ratio"].astype(float).median()}
-            rows.append(row | of_rank[list(RANK_BYTES)].max().dropna().to_dict())
-    return make_table(rows, TRAINING_RANKS)
+    index, of_rank = ["cell", "rank"], ranks.groupby(["cell", "rank"])
+    times, launches = (ranks.pivot(index=index, columns="repeat", values=name) for name in ("total_s", "launch"))
+    batches = np.array(list(map(batch_of, launches.where(times.notna()).to_numpy(object))), dtype=str)
+    totals = over_launches(times.to_numpy(float, na_value=np.nan), np.full(len(times), BENCHMARK), batches)
+    table = of_rank[list(RANK_BYTES)].max().assign(**dict(zip(TOTAL_OF_RANK.names, totals.ends, strict=True)))
+    table = table.assign(num_launches=of_rank.size(), accuracy_ratio=of_rank["accuracy_ratio"].median()).reset_index()
+    order = {cell.id: place for place, cell in enumerate(campaign.cells_of(BENCHMARK))}
+    table = table.sort_values("cell", key=lambda cells: cells.map(order), kind="stable")
+    return make_table(table.to_dict("records"), TRAINING_RANKS)
 
 
 # Tables and figures of the report.

@@ -15,12 +15,11 @@ import pandas as pd
 from regatta.campaign.expansion import canonical_json
 from regatta.campaign.versus import complete_versus
 from regatta.core.moderation import MIN_LAUNCHES
-from regatta.core.statistics import interval_values
 from regatta.core.verdicts import Compared, Verdict, judge_all, noise_floor, verdict_text
 from regatta.kit.columns import EACH, FLAG, OF_PAIR, REAL, TEXT, WHOLE, Column, Columns, in_file
 from regatta.model.frozen import Cell, FrozenCampaign, FrozenCell
 from regatta.store.collect import cell_row
-from regatta.store.csv_files import CELL, extended, make_table
+from regatta.store.csv_files import CELL, columns_in, make_table
 from regatta.tables.primary_times import Times, sides_of, times_by_cell
 
 
@@ -145,7 +144,6 @@ COMPARISONS = Columns(
     Column("launches_needed", "more launches needed per side", WHOLE, group=OF_PAIR, help=MORE),
     *in_file(REAL, WIDENING, "launch_correlation", "widening_ratio"),
 )
-extended(COMPARISONS)
 MARGIN = 0.05  # default without a margin from the campaign or identical stacks; same as the gate's
 ALIKE = "A/A"
 ALIKE_RATIO = 0.05  # of the 95 % intervals of identical stacks exclude 1 by chance
@@ -169,7 +167,7 @@ def comparisons_table(campaign: FrozenCampaign, measurements: pd.DataFrame) -> p
     pairs += [(pair, "stack") for ids, pair in alike.items() if ids not in listed]
     compared, margins = [_compared(campaign, times, pair) for pair, _ in pairs], margins_of(campaign, times)
     of_pairs = [None if pair.ids in alike else margins[pair.other.benchmark] for pair, _ in pairs]
-    return compared_table([_pair_row(campaign, *pair) for pair in pairs], compared, of_pairs)
+    return compared_table(campaign, [_pair_row(campaign, *pair) for pair in pairs], compared, of_pairs)
 
 
 def _pair_row(campaign: FrozenCampaign, pair: CellPair, axis: str) -> dict:
@@ -222,9 +220,15 @@ def _compared(campaign: FrozenCampaign, times: dict[str, Times], pair: CellPair)
 
 
 def compared_table(
-    rows: list[dict], compared: list[Compared], margins: list[Margin | None], verdicts: list[Verdict] | None = None
+    campaign: FrozenCampaign,
+    rows: list[dict],
+    compared: list[Compared],
+    margins: list[Margin | None],
+    verdicts: list[Verdict] | None = None,
 ) -> pd.DataFrame:
-    """Return rows with the statistics of their launches. margins: None if both cells measure the same (A/A).
+    """Return rows with the statistics of their launches. campaign: that of the compared cells.
+
+    margins: None if both cells measure the same (A/A).
 
     p values are corrected over all tested rows: those with launches on both sides that are not A/A. Rows of a benchmark
     share a prior. verdicts: those of a gate.
@@ -240,7 +244,7 @@ def compared_table(
             row |= verdict_values(verdict) | {"is_paired": pair.is_paired}
             row |= {"launch_correlation": verdict.correlation, "widening_ratio": verdict.widening}
             row |= {"test": None, "verdict": ALIKE} if margin is None else {}
-    return make_table(rows, COMPARISONS)
+    return make_table(rows, columns_in(campaign, COMPARISONS))
 
 
 def _mean(values: list[float]) -> float | None:
@@ -249,7 +253,8 @@ def _mean(values: list[float]) -> float | None:
 
 def verdict_values(verdict: Verdict) -> dict:
     """Return the columns of a verdict."""
-    found = interval_values("time", "ratio", verdict.ratio) | {"interval": verdict.ratio.kind, "verdict": verdict.word}
+    found = dict(zip(RATIO.names, verdict.ratio.ends, strict=True))
+    found |= {"interval": verdict.ratio.kind, "verdict": verdict.word}
     return found | {name: getattr(verdict, name) for name in ("test", "p_value", "p_adjusted", "launches_needed")}
 
 

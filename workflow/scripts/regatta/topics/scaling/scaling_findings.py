@@ -26,7 +26,7 @@ from regatta.tables.baselines import (
 from regatta.tables.metrics import THROUGHPUT
 from regatta.tables.primary_times import times_by_cell
 from regatta.topics import base
-from regatta.topics.base import ReportData, best_row, complete_rows, lacking_text, on_most_ranks, once_per_report
+from regatta.topics.base import ReportData, best_row, complete_rows, on_most_ranks, once_per_report
 from regatta.topics.settings import FASTEST, fastest_of_groups
 
 WORKLOAD = [name for name, axis in axes_of("train_step").items() if not axis.is_series]
@@ -216,7 +216,8 @@ def losses_of(row: Row) -> dict[str, float]:
 
 @dataclass(frozen=True)
 class Bar:
-    """Where the throughput of one cell goes. group: workload and settings; label: shape. parts: in percent.
+    """Where the throughput of one cell goes. group: workload and settings; label: shape. parts: in percent. launches:
+    those with a value, of those planned.
 
     The first part is what is left, the others are lost; None: unknown, or does not apply. A gain is negative.
     """
@@ -225,6 +226,7 @@ class Bar:
     label: str
     cell: str
     parts: tuple[float | None, ...]
+    launches: str = ""
 
 
 @once_per_report
@@ -248,8 +250,7 @@ def loss_bars(data: ReportData) -> list[Bar]:
                 shares = (left, *(losses.get(part.name) for part in PARTS_OF_LOSS))
                 percents = tuple(None if share is None else 100 * share for share in shares)
                 group, label = name.without("shape", "bucket_cap_mb").full, name.parts["shape"]
-                label += f" ({launches(row)})" if lacking_text(row) else ""
-                bar = Bar(group, label, row.cell, percents)
+                bar = Bar(group, label, row.cell, percents, launches(row))
                 found.append((-row.world_size, natural(bar.group), bar))
         groups += [found] if found else []
     groups.sort(key=lambda found: found[0][:2])

@@ -75,9 +75,9 @@ def losses_figures(data: ReportData) -> tuple[Figure, ...]:
     labels = {bar.label for bar in shown}
     title = f"Throughput breakdown{f' at {min(labels)}' if len(labels) == 1 else ', largest shapes first'}"
     title += f": {len(shown)} of {len(bars)} bars" if len(shown) < len(bars) else ""
-    columns = ("cell", *(f"{head[0].upper()}{head[1:]} (%)" for head in heads))
+    columns = ("cell", "n", *(f"{head[0].upper()}{head[1:]} (%)" for head in heads))
     texts = ([NOT_PLANNED if part is None else f"{part:z.1f}" for part in bar.parts] for bar in bars)
-    lines = tuple((data.names[bar.cell], *text) for bar, text in zip(bars, texts, strict=True))
+    lines = tuple((data.names[bar.cell], bar.launches, *text) for bar, text in zip(bars, texts, strict=True))
     table = Table("Throughput breakdown", columns, lines, cells=tuple(bar.cell for bar in bars))
     marks = [
         {"cell": bar.cell, "group": bar.group, "y": bar.label, "part": head, "x": part}
@@ -98,7 +98,6 @@ def above_texts(scaling: pd.DataFrame, losses: Sequence[Figure]) -> list[str]:
         "Above 100 %: faster than the baseline.": bool((scaling["efficiency_ratio"] >= LEAST_ABOVE).any()),
         "A negative loss is a gain without a segment; its bar exceeds 100 %.": max(sums, default=0) > 100 * LEAST_ABOVE,
     }
-    found |= {"(1/3): 1 of 3 launches.": any("(" in label for frame in frames for label in frame["y"])}
     return [text for text, is_shown in found.items() if is_shown]
 
 

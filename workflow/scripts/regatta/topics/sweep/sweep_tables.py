@@ -11,13 +11,14 @@ import pandas as pd
 
 from regatta.campaign.expansion import canonical_json
 from regatta.core.moderation import median_of_others
-from regatta.core.statistics import fast_median, interval_values, over_launches
+from regatta.core.statistics import fast_median, launch_table
 from regatta.core.text import UNKNOWN, is_unknown, natural
 from regatta.core.verdicts import Compared, judge_all
 from regatta.kit.columns import CELL_ID, REAL, TEXT, WHOLE, Column, Columns, in_file
 from regatta.model.frozen import Cell, FrozenCampaign
 from regatta.store.collect import cell_row
-from regatta.store.csv_files import CELL, extended, make_table
+from regatta.store.csv_files import CELL, columns_in, make_table
+from regatta.tables.estimates import over_launches
 from regatta.tables.primary_times import times_by_cell
 from regatta.topics.base import MAIN
 from regatta.topics.comparison.comparison_tables import margins_of, verdict_values
@@ -54,7 +55,6 @@ SWEEP = Columns(
     *(Column("margin_source", type=TEXT, help=JUDGED), VERDICT, Column("launches_needed", type=WHOLE, help=JUDGED)),
     *(PLACE, Column("num_places", type=WHOLE)),
 )
-extended(SWEEP)
 
 
 def _place_text(row) -> str:
@@ -151,9 +151,10 @@ def _ranked(
         for place, (_, row) in enumerate(sorted(ranked, key=lambda pair: pair[0]), start=1):
             row |= {"place": place, "num_places": len(ranked)}
     benchmarks, hosts = ([row[name] for row in rows] for name in ("benchmark", "hosts"))
-    for row, mean in zip(rows, over_launches(launches, benchmarks, batches=hosts), strict=True):
-        row |= interval_values("time", "s", mean)
+    means = over_launches(launch_table(launches), np.array(benchmarks), np.array(hosts, dtype=str))
+    for row, *ends in zip(rows, *means.ends, strict=True):
+        row |= dict(zip(TIME.names, ends, strict=True))
     verdicts = judge_all([found for _, found in compared], [row["margin_ratio"] for row, _ in compared])
     for (row, _), verdict in zip(compared, verdicts, strict=True):
         row |= verdict_values(verdict)
-    return make_table(rows, SWEEP)
+    return make_table(rows, columns_in(campaign, SWEEP))
