@@ -1,15 +1,14 @@
 """Efficiency against every baseline, weak and strong separately, with numbers computed by hand."""
 
 import pytest
-from synthetic import make_campaign, train_cell
-from typed import baselines_of, cell_row, efficiencies_table, step_cells
+from synthetic import make_campaign, report_data, train_cell
+from typed import baselines_of, cell_row, efficiencies_table
 
 from regatta.kit.kinds import Value
-from regatta.report.panels import name_rows
 from regatta.store.csv_files import MEASUREMENTS, make_table
 from regatta.tables.baselines import EFFICIENCY
 from regatta.topics.scaling.scaling_findings import launches_needed
-from regatta.topics.scaling.scaling_section import baseline_tables
+from regatta.topics.scaling.scaling_section import section
 
 
 def table_of(times):
@@ -67,7 +66,7 @@ def test_a_table_that_is_too_long_has_its_first_rows_and_says_how_many_there_are
     rows = [cell_row(cell) | {"repeat": 0, "status": "ok", "window_step_s": 0.1} for cell in cells]
     campaign, measurements = make_campaign(cells, repeats=1), make_table(rows, MEASUREMENTS)
     efficiencies = efficiencies_table(campaign, measurements)
-    [table] = baseline_tables(efficiencies, name_rows(step_cells(campaign, measurements), "train_step"), "cuda")
+    [table] = section(report_data(campaign, measurements, efficiencies=efficiencies)).tables
     # 7 cells of 1 node have 2 baselines each, those of 2, 4 and 8 nodes 3: 77 rows. Batch 1 on 4 ranks has
     # two strong ones of batch 4.
     assert "40 of 79" in table.caption

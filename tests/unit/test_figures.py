@@ -1,24 +1,30 @@
 import re
+from operator import attrgetter
 from pathlib import Path
 
 import pandas as pd
 import pytest
-from synthetic import CLUSTER, analyse, cluster_campaign, collective_cell, make_campaign, train_cell, write_results
-from typed import call_cells, cell_row, step_cells
+from synthetic import (
+    CLUSTER,
+    analyse,
+    cluster_campaign,
+    collective_cell,
+    make_campaign,
+    report_data,
+    train_cell,
+    write_results,
+)
+from typed import cell_row
 
 from regatta.core.names import PLACE
 from regatta.core.text import duration, natural, percent, prefixed, shape, size, thousands, three, with_minus_signs
 from regatta.report.chart import COLORS, size_ticks
 from regatta.report.panels import MOST_FIGURES, Figure, Table, drawn_and_listed, name_rows, panels
-from regatta.report.rows import table_rows
 from regatta.store.csv_files import MEASUREMENTS, make_table
 from regatta.tables.metrics import COST_OF_SAMPLES, COST_OF_TOKENS
-from regatta.tables.primary_times import steps_by_cell
+from regatta.topics import communication
 from regatta.topics.catalog import TOPICS
-from regatta.topics.communication import collective_figures, lead_text
 from regatta.topics.scaling import scaling_section
-from regatta.topics.scaling.scaling_findings import fastest
-from regatta.topics.scaling.scaling_section import scaling_figures
 
 
 def series_of(figure: Figure) -> list[str]:
@@ -26,26 +32,21 @@ def series_of(figure: Figure) -> list[str]:
     return [name for name, style in figure.chart.styles.items() if not style.is_guide]
 
 
-def tables_of(data):
-    """Return the tables of a results folder whose report was made."""
-    medians = {cell: group["p50_s"].tolist() for cell, group in data.ok.groupby("cell")}
-    return data.cells_of("train_step"), steps_by_cell(data.measurements), data.cells_of("collective"), medians
-
-
 def results(tmp_path, cells, **fields):
-    folder = write_results(tmp_path / "r", make_campaign(cells, device="cuda", **fields), CLUSTER)
-    return tables_of(analyse(folder))
+    return analyse(write_results(tmp_path / "r", make_campaign(cells, device="cuda", **fields), CLUSTER))
 
 
-def figures_of(*tables, kinds=("throughput", "efficiency")):
-    scaling, *others = tables
-    efficiency, throughput = scaling_figures(name_rows(scaling, "train_step"), *others)
-    return [figure for figure in (*throughput, *efficiency) if figure.id.startswith(kinds)]
+def figures_of(data, kinds=("throughput", "efficiency")):
+    """Return the figures of throughput, then those of efficiency."""
+    section = scaling_section.section(data)
+    figures = [*section.folded[1], *section.figures] if section else []
+    return [figure for figure in figures if figure.id.startswith(kinds)]
 
 
-def collective_figures_of(collectives, medians):
-    figures = collective_figures(name_rows(collectives, "collective", without=("message_bytes",)), medians)
-    return [*figures[0], *figures[1]]
+def collective_figures_of(data):
+    section = communication.section(data)
+    others = [figure for part in section.parts for figure in part.figures]
+    return [*section.figures, *others, *section.folded[1]]
 
 
 def contrast(first, second):
@@ -77,17 +78,17 @@ def test_measured_places_are_thinned_and_the_last_is_kept():
 
 def test_without_a_baseline_throughput_is_shown_without_an_ideal(tmp_path):
     cells = [train_cell("resnet50", 1, g) for g in (1, 2)]
-    scaling, steps, _, _ = results(tmp_path, cells)
-    (figure,) = figures_of(scaling, steps, "cuda")
+    data = results(tmp_path, cells)
+    (figure,) = figures_of(data)
     assert "ideal" not in figure.chart.styles
-    scaling, steps, _, _ = results(tmp_path / "b", [train_cell("resnet50", 1, 1, "none"), *cells])
-    assert "ideal" in figures_of(scaling, steps, "cuda")[0].chart.styles
+    data = results(tmp_path / "b", [train_cell("resnet50", 1, 1, "none"), *cells])
+    assert "ideal" in figures_of(data)[0].chart.styles
 
 
 def test_two_shapes_of_one_size_share_a_tick_and_not_a_line(tmp_path):
     cells = [train_cell("resnet50", *s) for s in ((1, 1), (1, 4), (2, 2))]
-    scaling, steps, _, _ = results(tmp_path, cells)
-    (figure,) = figures_of(scaling, steps, "cuda")
+    data = results(tmp_path, cells)
+    (figure,) = figures_of(data)
     assert [row[0] for row in figure.table.rows] == ["1×1 · ddp", "1×4 · ddp", "2×2 · ddp"]
 
 
@@ -97,8 +98,8 @@ def test_stacks_with_many_bucket_sizes_lie_over_each_other(tmp_path):
     stacks = ("bound", "contained")
     cells = [train_cell("resnet50", 1, 2, *kind, stack=stack) for stack in stacks for kind in kinds if kind[1]]
     cells += [train_cell("resnet50", 1, 1, *kind, stack=stack) for stack in stacks for kind in kinds]
-    scaling, steps, _, _ = results(tmp_path, cells)
-    [figure] = [f for f in figures_of(scaling, steps, "cuda") if f.id.startswith("throughput")]
+    data = results(tmp_path, cells)
+    [figure] = [f for f in figures_of(data) if f.id.startswith("throughput")]
     assert (figure.title, len(figure.table.rows)) == ("Throughput: ResNet-50", 2 * 27)
     named = [name for name, style in figure.chart.styles.items() if not style.is_context]
     assert (named[-1], figure.chart.context, len(named)) == ("ideal", "other bucket sizes", 1 + 2 * 2)
@@ -119,17 +120,17 @@ def test_legends_and_colors_have_the_order_of_the_stacks_in_the_campaign(tmp_pat
 
 def test_the_best_bucket_of_the_largest_shape_stands_out(tmp_path):
     buckets = [train_cell("resnet50", *place, "ddp", b) for place in ((1, 2), (8, 4)) for b in (1, 25, 100)]
-    scaling, steps, _, _ = results(tmp_path, [train_cell("resnet50", 1, 1, "none"), *buckets])
-    largest = scaling[scaling["world_size"] == 32]
+    data = results(tmp_path, [train_cell("resnet50", 1, 1, "none"), *buckets])
+    largest = data.cells_of("train_step").query("world_size == 32")
     best = largest.loc[largest["throughput_samples_per_s"].astype(float).idxmax(), "bucket_cap_mb"]
-    (_, efficiency) = figures_of(scaling, steps, "cuda")
+    (_, efficiency) = figures_of(data)
     named = [name for name, style in efficiency.chart.styles.items() if not (style.is_context or style.is_guide)]
     assert (named, efficiency.chart.context) == ([f"ddp bucket {best:g} MiB"], "other bucket sizes")
 
 
 def test_one_rank_has_latency_and_no_bandwidth_figure(tmp_path):
-    _, _, collectives, medians = results(tmp_path, [collective_cell(4096 * 4**i, 1, 1) for i in range(3)])
-    (figure,) = collective_figures_of(collectives, medians)
+    data = results(tmp_path, [collective_cell(4096 * 4**i, 1, 1) for i in range(3)])
+    (figure,) = collective_figures_of(data)
     assert figure.id == "latency-1"
     assert sum("(µs)" in column for column in figure.table.columns) == 2
 
@@ -138,8 +139,9 @@ def test_algorithms_are_lines_of_one_panel_for_each_shape(tmp_path):
     algorithms = ("torch", "ring", "butterfly", "halving_doubling")
     cells = [collective_cell(4096 * 4**i, 1, g, algorithm=a) for i in range(3) for g in (2, 4) for a in algorithms]
     cells += [collective_cell(4096, 1, 2, "all_gather")]
-    _, _, collectives, medians = results(tmp_path, cells)
-    figures = collective_figures_of(collectives.assign(max_rel_error=1.23e-7), medians)
+    data = results(tmp_path, cells)
+    data.tables["cells"] = data.tables["cells"].assign(max_rel_error=1.23e-7)
+    figures = collective_figures_of(data)
     titles = ["all-reduce · fp32 · 1×2", "all-reduce · fp32 · 1×4", "all-gather · fp32"]
     assert [f.title for f in figures] == [
         f"{what}: {title}" for what in ("Bus bandwidth", "Latency") for title in titles
@@ -147,7 +149,7 @@ def test_algorithms_are_lines_of_one_panel_for_each_shape(tmp_path):
     assert series_of(figures[0]) == ["butterfly", "halving_doubling", "ring", "torch"]
     assert series_of(figures[2]) == ["1×2"]
     assert figures[3].table.columns[-1] == "Largest relative error"
-    assert (figures[3].table.rows[3][1], figures[3].table.rows[3][-1]) == ("1×2 · halving_doubling", "1.2e-07")
+    assert (figures[3].table.rows[3][0], figures[3].table.rows[3][-1]) == ("1×2 · halving_doubling", "1.2e-07")
 
 
 def test_backends_are_lines_of_one_panel_and_algorithms_too(tmp_path):
@@ -155,40 +157,40 @@ def test_backends_are_lines_of_one_panel_and_algorithms_too(tmp_path):
         collective_cell(4096 * 4**i, 1, 2, algorithm=a, backend=b)
         for i in range(2) for a in ("torch", "ring") for b in ("gloo", "nccl")
     ]  # fmt: skip
-    _, _, collectives, medians = results(tmp_path, cells)
-    figures = collective_figures_of(collectives, medians)
+    data = results(tmp_path, cells)
+    figures = collective_figures_of(data)
     assert series_of(figures[0]) == ["ring\ngloo", "torch\ngloo", "ring\nnccl", "torch\nnccl"]
-    assert figures[0].table.rows[0][1] == "1×2 · ring · gloo"
+    assert figures[0].table.rows[0][0] == "1×2 · ring · gloo"
 
 
 def test_a_barrier_is_drawn_over_the_ranks(tmp_path):
     cells = [collective_cell(None, nodes, 4, "barrier", backend=b) for nodes in (1, 2) for b in ("gloo", "nccl")]
-    _, _, collectives, medians = results(tmp_path, cells)
-    (figure,) = collective_figures_of(collectives, medians)
+    data = results(tmp_path, cells)
+    (figure,) = collective_figures_of(data)
     assert figure.title == "Latency: barrier"
     assert figure.chart.frame["x"].tolist() == [4, 8, 4, 8]
     assert series_of(figure) == ["barrier\ngloo", "barrier\nnccl"]
-    assert [row[0] for row in figure.table.rows] == ["n/a"] * 4
+    assert figure.table.columns[1] == "n"  # no message size
 
 
 def test_all_operations_in_one_report_have_the_same_axes(tmp_path):
     names = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "reduce", "send_recv_pair")
     cells = [collective_cell(2**i, 1, 4, name) for name in (*names, "send_recv_ring") for i in (6, 20, 30)]
     cells += [collective_cell(None, 1, 4, "barrier")]
-    _, _, collectives, medians = results(tmp_path, cells)
-    figures = collective_figures_of(collectives, medians)
+    data = results(tmp_path, cells)
+    figures = collective_figures_of(data)
     assert len(figures) == 17
     for first_y, kind in (("Bus bandwidth (GB/s)", "bandwidth"), ("Latency (µs)", "latency")):
-        own = [figure.chart for figure in figures if figure.id.startswith(kind)]
+        own = [of.chart for of in figures if of.id.startswith(kind) and of.chart.form == "lines"]
         assert {(panel.y.label, panel.y.low, panel.y.high) for panel in own} == {(first_y, own[0].y.low, own[0].y.high)}
     with_sizes = [figure.chart.x for figure in figures if "barrier" not in figure.title]
     assert {(x.low, x.high) for x in with_sizes} == {(64, 2**30)}
 
 
 def test_an_empty_table_makes_no_figure(tmp_path):
-    scaling, steps, collectives, medians = results(tmp_path, [])
-    assert figures_of(scaling, steps, "cuda") == []
-    assert collective_figures_of(collectives, medians) == []
+    data = results(tmp_path, [])
+    assert figures_of(data) == []
+    assert collective_figures_of(data) == []
 
 
 @pytest.mark.parametrize(
@@ -238,28 +240,28 @@ def test_of_more_models_than_are_drawn_the_least_efficient_come_first():
     models = [f"model_{number:02d}" for number in range(MOST_FIGURES + 1)]
     cells = [(train_cell(model, 1, 1, "none"), [1.0]) for model in models]
     cells += [(train_cell(model, 1, 2), [1.0 + 0.1 * number]) for number, model in enumerate(models)]
-    figures = figures_of(*scaling_of(cells), "cuda")
+    figures = figures_of(scaling_of(cells))
     titles = [figure.title for figure in figures if figure.id.startswith("efficiency")]
     assert titles == [f"Efficiency: {model}" for model in reversed(models)]
 
 
-def scaling_of(cells_and_seconds):
-    """Return scaling.csv and the seconds per step of each launch, for cells and their launches."""
+def scaling_of(cells_and_seconds, device="cpu"):
+    """Return the data of a report of cells with the seconds per step of their launches."""
     repeats = max(len(seconds) for _, seconds in cells_and_seconds)
     rows = [
         cell_row(cell) | {"repeat": repeat, "status": "ok", "window_step_s": s}
         for cell, seconds in cells_and_seconds
         for repeat, s in enumerate(seconds)
     ]
-    campaign = make_campaign([cell for cell, _ in cells_and_seconds], repeats=repeats)
+    campaign = make_campaign([cell for cell, _ in cells_and_seconds], repeats=repeats, device=device)
     measurements = make_table(rows, MEASUREMENTS)
-    return step_cells(campaign, measurements), steps_by_cell(measurements)
+    return report_data(campaign, measurements)
 
 
 def test_the_line_goes_through_the_numbers_of_the_table():
     rates = {(1, "none"): (6.99, 129), (1, "ddp"): (20, 40), (2, "ddp"): (5, 50)}
     cells = [(train_cell("resnet18", 1, g, s), [g * 8 / rate for rate in pair]) for (g, s), pair in rates.items()]
-    figures = figures_of(*scaling_of(cells), "cpu")
+    figures = figures_of(scaling_of(cells))
     by_label = [figure.chart.frame.groupby("series")["y"].agg(list).to_dict() for figure in figures]
     assert three(by_label[0]["no DDP"][0]) == "30.0"
     shown = {row[0]: row[4] for row in figures[0].table.rows}
@@ -272,29 +274,17 @@ def test_the_line_goes_through_the_numbers_of_the_table():
 def test_the_line_of_bus_bandwidth_goes_through_that_of_the_mean_time():
     cell = collective_cell(10**6, 1, 2)
     rows = [cell_row(cell) | {"repeat": i, "status": "ok", "p50_s": s} for i, s in enumerate((0.001, 0.003))]
-    table = call_cells(make_campaign([cell], repeats=2), make_table(rows, MEASUREMENTS))
-    figures = collective_figures_of(table, {cell["id"]: [0.001, 0.003]})
+    figures = collective_figures_of(report_data(make_campaign([cell], repeats=2), make_table(rows, MEASUREMENTS)))
     reported = [figure.chart.frame["y"][0] for figure in figures]  # rows: of one message size
-    assert reported == pytest.approx([1 / 3**0.5, 1000 * 3**0.5])
+    assert reported == pytest.approx([1 / 3**0.5, 3**0.5])
 
 
 def test_what_varies_is_in_the_names_of_the_cells():
     cells = [(train_cell("resnet18", 1, 1, "none", batch_size=b), [0.1]) for b in (8, 16)]
     cells += [(train_cell("resnet18", 1, 2, batch_size=b), [0.1]) for b in (8, 16)]
-    throughput, _, efficiency, _ = figures_of(*scaling_of(cells), "cpu")
+    throughput, _, efficiency, _ = figures_of(scaling_of(cells))
     assert all(row[0].endswith("batch 8") for row in throughput.table.rows)  # 8 before 16
     assert efficiency.title.endswith("batch 8")
-
-
-def test_the_best_is_a_cell_with_all_launches_before_a_faster_one_that_lacks_some():
-    cells = [(train_cell("resnet18", 1, 1, "none"), [0.1] * 3)]
-    cells += [
-        (train_cell("resnet18", 1, 2, "ddp", 1), [0.12] * 3),
-        (train_cell("resnet18", 1, 2, "ddp", 25), [0.1] * 2),
-    ]
-    assert fastest(table_rows(scaling_of(cells)[0])).bucket_cap_mb == 1
-    cells += [(train_cell("resnet18", 1, 2, "ddp", 5), [0.11] * 3)]
-    assert fastest(table_rows(scaling_of(cells)[0])).bucket_cap_mb == 5
 
 
 def test_a_range_and_an_interval_differ_in_bracket_and_heading():
@@ -302,7 +292,7 @@ def test_a_range_and_an_interval_differ_in_bracket_and_heading():
     found = {}
     for num, own in steps.items():
         cells = [(train_cell("resnet18", 1, 1, "none"), own), (train_cell("resnet18", 1, 2), own)]
-        found[num] = figures_of(*scaling_of(cells), "cpu")[1]
+        found[num] = figures_of(scaling_of(cells))[1]
     assert found[2].table.rows[0][3] == "(98 to 102)"
     assert re.fullmatch(r"\[9\d, 10\d\]", found[3].table.rows[0][3])
     assert [found[num].table.columns[3] for num in steps] == ["range", "95 % CI"]
@@ -310,22 +300,22 @@ def test_a_range_and_an_interval_differ_in_bracket_and_heading():
 
 def test_parts_of_an_efficiency_have_three_decimals_on_both_sides_of_one():
     cells = [(train_cell("resnet18", 1, 1, "none"), [0.1]), (train_cell("resnet18", 1, 1), [0.0998])]
-    efficiency = figures_of(*scaling_of([*cells, (train_cell("resnet18", 1, 2), [0.0999])]), "cpu")[1]
+    efficiency = figures_of(scaling_of([*cells, (train_cell("resnet18", 1, 2), [0.0999])]))[1]
     assert efficiency.table.rows[1][4:6] == ("1.002", "0.999")
 
 
 def test_cost_has_the_unit_of_samples_or_of_a_language_model():
     """8 ranks of 32 samples: 0.18 s and 0.72 s are 1.6 and 6.2 hours per million. 3.6 s for 1000 tokens."""
     cell = train_cell("resnet50", 2, 4, "ddp", 25, batch_size=32, device="cuda")
-    table, steps = scaling_of([(cell, [0.18, 0.72])])
-    assert table["cost_hours_per_million_samples"][0] == pytest.approx(3.125)
-    [figure] = figures_of(table, steps, "cuda")
+    data = scaling_of([(cell, [0.18, 0.72])], "cuda")
+    assert data.cells_of("train_step")["cost_hours_per_million_samples"][0] == pytest.approx(3.125)
+    [figure] = figures_of(data)
     numbers = dict(zip(figure.table.columns, figure.table.rows[0], strict=True))
     assert numbers[COST_OF_SAMPLES.heading("cuda")] == "3.1"  # half of the range is 2.3: two digits
     assert numbers["range of cost"] == "(1.6 to 6.2)"
     cell = train_cell("lm_small", 1, 1, "none", batch_size=2)
     cell["spec"]["parameters"] |= {"context_length": 500, "image_size": None}
-    [figure] = figures_of(*scaling_of([(cell, [3.6])]), "cpu")
+    [figure] = figures_of(scaling_of([(cell, [3.6])]))
     numbers = dict(zip(figure.table.columns, figure.table.rows[0], strict=True))
     assert numbers[COST_OF_TOKENS.heading("cpu")] == "1.00"
 
@@ -349,7 +339,7 @@ def test_processes_of_one_host_are_said_to_use_no_network_link():
     def text(nodes, **spec):
         cell = collective_cell(4096, nodes, 2, **spec)
         rows = make_table([cell_row(cell) | {"repeat": 0, "status": "ok", "p50_s": 0.001}], MEASUREMENTS)
-        return lead_text(call_cells(make_campaign([cell]), rows), is_imported=False)
+        return communication.section(report_data(make_campaign([cell]), rows)).lead
 
     words = "Single host: no network traffic."
     assert words in text(1)
@@ -375,7 +365,9 @@ def test_a_stack_whose_name_begins_that_of_a_backend_leaves_the_others_words_alo
         for backend in ("gloo", "nccl")
         for nodes in (1, 2)
     ]
-    found = dict(panels(name_rows(pd.DataFrame(rows), "train_step"), lambda name: ("shape", *PLACE), most=6))
+    found = dict(
+        panels(name_rows(pd.DataFrame(rows), "train_step"), lambda name: ("shape", *PLACE), attrgetter("workload"), 6)
+    )
     assert sorted(found) == ["w · ddp", "w · g"]
     for part in found.values():
         assert part["label"].tolist() == ["1×1\ngloo", "1×1\nnccl", "2×1\ngloo", "2×1\nnccl"]
@@ -392,7 +384,7 @@ def test_the_first_figure_has_all_stacks_of_the_workloads_that_scale_least(tmp_p
     ]
     data = analyse(write_results(tmp_path / "r", make_campaign(cells, repeats=3), CLUSTER))
     section = next(topic for topic in TOPICS if topic.id == "scaling").section(data)
-    labels = [tuple(name.split(" \N{MIDDLE DOT} ")[1:]) for name in series_of(section.headline)]
+    labels = [tuple(name.split("\n")) for name in series_of(section.headline)]
     assert len(labels) == 6
     assert {stack for _, stack in labels} == {"contained", "bound"}
     assert len({batch for batch, _ in labels}) == 3

@@ -20,13 +20,11 @@ from typed import call_cells, cell_row
 
 from regatta.campaign.expansion import expand
 from regatta.plan.batches import Price, make_batches
-from regatta.report.panels import name_rows
 from regatta.run.preflight import plan_preflight
 from regatta.store.csv_files import MEASUREMENTS, make_table
 from regatta.store.frozen_files import read_frozen
 from regatta.tables.bandwidth import peak_bus_bandwidth
 from regatta.topics import communication
-from regatta.topics.communication import collective_figures
 
 GPU = "NVIDIA GH200 120GB"
 SOURCE = "https://example.org/links"
@@ -160,10 +158,8 @@ def peaks_by_cell(campaign, measurements):
 
 
 def figures_of(times, **more):
-    campaign, measurements = tables_of(times, **more)
-    medians = {cell["id"]: [seconds] for cell, seconds in times}
-    rows = name_rows(call_cells(campaign, measurements), "collective", without=("message_bytes",))
-    return sum(collective_figures(rows, medians), ())
+    section = communication.section(report_data(*tables_of(times, **more)))
+    return [*section.figures, *section.folded[1]]
 
 
 def guides_of(figure) -> list[tuple[str, float]]:
@@ -178,8 +174,6 @@ def test_the_largest_shapes_on_one_node_and_on_several_have_a_line_and_each_row_
     names, peaks = zip(*guides_of(bandwidth), strict=True)
     assert peaks == (450, pytest.approx(175))
     wording(list(names))
-    assert bandwidth.chart.y.is_log
-    assert (bandwidth.chart.y.low, bandwidth.chart.y.high) == (pytest.approx(100), 1.6 * 450)
     assert guides_of(latency) == []
     wording(list(bandwidth.table.columns[-2:]))
     found = [row[-2:] for row in bandwidth.table.rows]

@@ -5,7 +5,17 @@ import shutil
 
 import pandas as pd
 import pytest
-from synthetic import Machine, collective_cell, edit_records, make_campaign, make_cell, write_results
+from synthetic import (
+    Machine,
+    collective_cell,
+    edit_records,
+    make_campaign,
+    make_cell,
+    make_report,
+    write_results,
+)
+from synthetic_own import MACHINE, program_cell, script_cell
+from test_report import block_of
 
 import warm_start
 from rebuild_report import rebuild
@@ -39,6 +49,34 @@ def test_a_result_with_the_name_of_another_column_has_a_column_and_a_figure_of_i
     assert sorted(cells["parameter_size"]) == [1, 2]
     assert cells[f"result_{name}"].tolist() == [2, 2]
     assert f'id="custom-my-step-result-{name}'.replace("_", "-") in (tmp_path / "a" / "report.html").read_text("utf-8")
+
+
+def test_a_rate_of_a_user_is_no_time(tmp_path):
+    """images_per_s ends with _s, as a time does: its ends were images_per_low_s, and its unit a second."""
+    cells = write(tmp_path / "a", "images_per_s")
+    assert cells["images_per_s"].tolist() == [2, 2]
+    assert (cells["images_low_per_s"] < 2).all()
+    assert (cells["images_high_per_s"] > 2).all()
+    page = (tmp_path / "a" / "report.html").read_text("utf-8")
+    [entry] = (entry for entry in block_of(page)["columns"] if entry["key"] == "images_per_s")
+    assert entry["label"] == "Result (1/s)"
+
+
+def test_parameters_of_scripts_and_programs_have_columns(tmp_path):
+    """Numbers are numbers; a value such as 007 is a text."""
+    values = [{"batch": 8, "rate": 0.1, "tag": "007"}, {"batch": 16, "rate": 1, "tag": "b"}]
+    cells = [script_cell(batch, 1) for batch in (8, 16)]
+    for cell, parameters in zip(cells, values, strict=True):
+        cell["spec"]["script"] = {"path": "/train.py", "arguments": [], "parameters": parameters}
+    cells.append(program_cell(5, 1))
+    cells[2]["spec"]["program"]["parameters"] = {"size": "1k", "batch": "4"}
+    write_results(tmp_path / "r", make_campaign(cells, repeats=3), MACHINE)
+    make_report(tmp_path / "r")
+    table = pd.read_csv(tmp_path / "r" / "cells.csv", dtype=str, keep_default_na=False).set_index("cell")
+    found = table.loc[
+        [cell["id"] for cell in cells], [f"parameter_{name}" for name in ("batch", "rate", "tag", "size")]
+    ]
+    assert found.to_numpy().tolist() == [["8", "0.1", "007", ""], ["16", "1", "b", ""], ["4", "", "", "1k"]]
 
 
 def test_the_index_follows_campaigns_whose_benchmark_renamed_a_result_and_changed_the_type_of_a_parameter(tmp_path):

@@ -1,11 +1,11 @@
 import pandas as pd
 import pytest
-from synthetic import make_campaign, train_cell
+from synthetic import make_campaign, report_data, train_cell
 from typed import cell_row, step_cells
 
 from regatta.store.csv_files import MEASUREMENTS, make_table
 from regatta.tables.metrics import CALL_TIMES, NUM_SAMPLES, RATES
-from regatta.topics.percentiles import percentile_tables
+from regatta.topics.percentiles import section
 
 BATCH = 32
 
@@ -69,13 +69,15 @@ PUBLISHED = {
 }
 
 
-def published():
-    cells = [train_cell("resnet50", n, g, s, b, batch_size=BATCH) for n, g, s, b in PUBLISHED]
-    return table_of([launch(c, 0, t) for c, t in zip(cells, PUBLISHED.values(), strict=True)], cells, repeats=1)
+def tables_of(published):
+    """Return the tables of the section. published: percentiles in seconds by nodes, ranks, strategy and bucket."""
+    cells = [train_cell("resnet50", n, g, s, b, batch_size=BATCH) for n, g, s, b in published]
+    rows = [launch(c, 0, t) for c, t in zip(cells, published.values(), strict=True)]
+    return section(report_data(make_campaign(cells, repeats=1), make_table(rows, MEASUREMENTS))).tables
 
 
 def test_the_report_has_the_published_table_with_its_rows_in_its_order():
-    (table,) = percentile_tables(published(), "cuda")
+    (table,) = tables_of(PUBLISHED)
     assert len(table.columns) == 3 + 4 + 4
     assert table.rows[0][1:] == ("1/1", "60", *["97.00"] * 4, *["329.9"] * 4)
     assert [row[0].partition(" ")[0] for row in table.rows] == ["1×1", "1×1", "2×8"]
@@ -86,4 +88,4 @@ def test_the_report_has_the_published_table_with_its_rows_in_its_order():
 
 
 def test_a_campaign_without_training_has_no_tables():
-    assert percentile_tables(table_of([], []), "cpu") == ()
+    assert tables_of({}) == ()

@@ -4,8 +4,10 @@ Only values are asserted.
 """
 
 import random
+import re
 from collections import Counter
 from itertools import product
+from math import nan
 from pathlib import Path
 
 import pytest
@@ -16,6 +18,7 @@ from synthetic import train_cell as train
 from synthetic_sweep import sweep_campaign, write_sweep
 from synthetic_waits import write_waits
 
+from regatta.report.explore import decoded
 from regatta.topics.failures import groups_of
 from regatta.topics.scaling import scaling_section as scaling
 
@@ -390,3 +393,53 @@ TRUE = [
 @pytest.mark.parametrize(("said", "is_true"), TRUE, indirect=["said"])
 def test_the_report_says_what_was_planted(said, is_true):
     assert is_true(said)
+
+
+# 8. Failures: the fastest bucket size failed on one shape, and the largest message in one of three launches.
+
+LOST = ("failed", "measure", "rank 3 on n01: RuntimeError: NCCL error: unhandled system error")
+
+
+def lossy_fault(spec: dict, repeat: int, _) -> tuple | None:
+    parameters, shape = spec["parameters"], (spec["nodes"], spec["gpus_per_node"])
+    is_lost = repeat == 0 if spec["benchmark"] == "collective" else parameters["bucket_cap_mb"] == 25
+    return LOST if shape == (1, 4) and is_lost and parameters.get("message_bytes") != 4096 else None
+
+
+def lossy_seconds(spec: dict, *_) -> float:
+    parameters = spec["parameters"]
+    if spec["benchmark"] == "collective":
+        return 1e-5 + parameters["message_bytes"] / 1e11
+    return 0.1 if parameters["bucket_cap_mb"] != 1 else 0.2
+
+
+@pytest.fixture(scope="module")
+def lossy(tmp_path_factory) -> Said:
+    cells = [train("resnet50", 1, 1, "none", None)]
+    cells += [train("resnet50", *shape, "ddp", bucket) for shape in ((1, 2), (1, 4), (2, 4)) for bucket in (1, 25)]
+    cells += [collective_cell(size, 1, 4, "all_gather", backend="nccl") for size in (4096, 2**26)]
+    folder = tmp_path_factory.mktemp("lossy") / "r"
+    return Said(analyse(plant(folder, gpu_campaign(cells, repeats=3), lossy_seconds, lossy_fault)))
+
+
+def test_the_best_of_all_valid_cells_is_highest_also_if_a_launch_of_it_failed(lossy):
+    """64 MiB in 0.68 ms on 4 ranks: 73.8 GB/s, of which the bus has 3/4. 4 KiB has all launches, and 0.3 GB/s."""
+    bandwidth = 2**26 * 3 / 4 / (1e-5 + 2**26 / 1e11) / 1e9
+    assert lossy.lines["communication"]["busbw_gb_per_s"] == pytest.approx(bandwidth, rel=0.02)
+    page = lossy.data.launches.with_name("report.html").read_text("utf-8")
+    [(note, text)] = re.findall(r'title="(all-gather: bus bandwidth[^"]*)"[^>]*>([^<]*)', page)
+    assert float(text.split()[0]) == pytest.approx(bandwidth, rel=0.02)
+    assert "2 of 3 launches" in note
+
+
+def test_a_line_keeps_one_configuration_and_has_a_gap_where_that_failed(lossy):
+    page = lossy.data.launches.with_name("report.html").read_text("utf-8")
+    block = decoded(re.search(r'<script type="application/json" id="data-block">(.*?)</script>', page)[1])
+    cells, series, ranks, values, *_ = ([*of] for of in block["figures"]["headline"])
+    buckets = {
+        cell.id: cell.parameters["bucket_cap_mb"] for cell in lossy.data.campaign.cells if cell.parameters.get("model")
+    }
+    of_line = [place for place, name in enumerate(series) if name != "100 %" and place]
+    assert {buckets[block["cells"]["id"][cells[place]]] for place in of_line} == {25}
+    assert [float(ranks[place]) for place in of_line] == [2, 4, 8]
+    assert [float(values[place] or "nan") for place in of_line] == pytest.approx([100, nan, 100], abs=2, nan_ok=True)

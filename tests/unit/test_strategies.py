@@ -4,12 +4,11 @@ import re
 
 import pytest
 from synthetic import collective_cell, make_campaign, report_data, train_cell
-from typed import cell_row, step_cells
+from typed import cell_row
 
-from regatta.report.panels import name_rows
 from regatta.store.csv_files import MEASUREMENTS, make_table
-from regatta.topics.gradient_communication import findings, strategy_figures
-from regatta.topics.memory import section
+from regatta.topics import gradient_communication as strategies
+from regatta.topics import memory
 
 # Three launches: exposed 10, 20, 12 ms; of the step 0.1, 0.2, 0.12; hidden 0.75, 0.5, 0.7.
 LAUNCHES = [
@@ -19,21 +18,27 @@ LAUNCHES = [
 ]
 
 
-def tables(*cells_and_launches):
-    """Return (strategies, memory, measurements) of cells and the columns of their launches."""
+def report_of(*cells_and_launches):
+    """Return the data of a report of cells and the columns of their launches."""
     rows = [
         cell_row(cell) | {"repeat": repeat, "status": "ok", "p50_s": 0.1} | columns
         for cell, launches in cells_and_launches
         for repeat, columns in enumerate(launches)
     ]
     campaign = make_campaign([cell for cell, _ in cells_and_launches], repeats=3)
-    measurements = make_table(rows, MEASUREMENTS)
-    cells = step_cells(campaign, measurements)
-    return cells[cells["world_size"] > 1].reset_index(drop=True), cells, measurements
+    return report_data(campaign, make_table(rows, MEASUREMENTS))
+
+
+def cells_of(*cells_and_launches):
+    return report_of(*cells_and_launches).cells_of("train_step")
+
+
+def figures_of(*cells_and_launches):
+    return strategies.section(report_of(*cells_and_launches)).figures
 
 
 def test_exposed_and_hidden_are_taken_within_each_launch():
-    [row] = tables((train_cell("resnet18", 1, 2), LAUNCHES))[0].to_dict("records")
+    [row] = cells_of((train_cell("resnet18", 1, 2), LAUNCHES)).to_dict("records")
     assert row["exposed_s"] == pytest.approx(0.014)  # the mean of 10, 20 and 12 ms
     assert row["exposed_low_s"] + row["exposed_high_s"] == pytest.approx(0.028)
     assert row["exposed_interval"] == "interval"
@@ -49,9 +54,9 @@ def test_what_the_streams_of_a_gpu_said_is_a_median_over_launches_and_empty_on_a
         for s, e in ((0.050, 0.009), (0.040, 0.011), (0.042, 0.008))
     ]
     launches = [launch | seen for launch, seen in zip(LAUNCHES, on_gpu, strict=True)]
-    [row] = tables((train_cell("resnet18", 1, 2), launches))[0].to_dict("records")
+    [row] = cells_of((train_cell("resnet18", 1, 2), launches)).to_dict("records")
     assert (row["communication_stream_s"], row["exposed_stream_s"]) == pytest.approx((0.042, 0.009))
-    table = tables((train_cell("resnet18", 1, 2), LAUNCHES))[0]
+    table = cells_of((train_cell("resnet18", 1, 2), LAUNCHES))
     assert table[["communication_stream_s", "exposed_stream_s"]].isna().all(axis=None)
 
 
@@ -62,57 +67,46 @@ def test_one_rank_and_collectives_have_no_row_and_unknown_values_are_empty():
         (collective_cell(4, 1, 2), [{}]),
         (several, [{"whole_step_s": 0.1, "no_sync_s": 0.08}]),
     )
-    table = tables(*cells)[0]
-    assert list(table["cell"]) == [several["id"]]
-    [row] = table.to_dict("records")
-    assert row["exposed_s"] == pytest.approx(0.02)
-    assert table[["communication_s", "hidden_ratio", "host_wait_s", "num_calls"]].isna().all(axis=None)
+    table = cells_of(*cells).set_index("cell")
+    assert table["exposed_s"].dropna().to_dict() == {several["id"]: pytest.approx(0.02)}
+    assert table.loc[several["id"], ["communication_s", "hidden_ratio", "host_wait_s", "num_calls"]].isna().all()
 
 
 def test_a_cell_without_a_record_has_a_row():
-    [row] = tables((train_cell("resnet18", 1, 2), []))[0].to_dict("records")
+    [row] = cells_of((train_cell("resnet18", 1, 2), [])).to_dict("records")
     assert (row["num_launches"], row["exposed_interval"]) == (0, "none")
 
 
-def test_memory_is_the_largest_over_launches(wording):
+def test_memory_is_the_largest_over_launches():
     cell = train_cell("resnet18", 1, 2)
     launches = [{"saved_bytes": 10, "peak_rss_bytes": 7}, {"saved_bytes": 12, "peak_rss_bytes": 5}]
-    _, memory, _ = tables((cell, launches))
-    assert (memory["saved_bytes"][0], memory["peak_rss_bytes"][0]) == (12, 7)
-    data = report_data(make_campaign([], device="cpu"), make_table([], MEASUREMENTS), cells=memory)
-    [shown] = section(data).tables
+    data = report_of((cell, launches))
+    [row] = data.cells_of("train_step").to_dict("records")
+    assert (row["saved_bytes"], row["peak_rss_bytes"]) == (12, 7)
+    [shown] = memory.section(data).tables
     assert [row[1:] for row in shown.rows] == [("12", "7")]
-    assert not section(
-        report_data(make_campaign([], device="cpu"), make_table([], MEASUREMENTS), cells=memory[:0])
-    ).has_content
+    assert not memory.section(report_of((cell, []))).has_content
 
 
 def test_the_table_of_a_figure_has_exposed_time_and_its_range(wording):
     slow = [columns | {"no_sync_s": 0.05} for columns in LAUNCHES]
     two = LAUNCHES[:2], slow[:2]
     cells = [(train_cell("resnet18", 1, 2, bucket=bucket), of) for bucket, of in zip((1, 25), two, strict=True)]
-    strategies, _, measurements = tables(*cells)
-    [figure] = strategy_figures(name_rows(strategies, "train_step"), measurements)
+    [figure] = figures_of(*cells)
     wording(re.findall('aria-label="([^"]*)"', figure.svg)[0])
     heads = ("Exposed communication (ms)", "range", "Exposed share of the step (%)", "Hidden communication (%)")
     assert shown(figure, *heads)[0] == ("15", "(10 to 20)", "15.0", "62.5")
-    assert strategy_figures(name_rows(strategies[:0], "train_step"), measurements) == []
 
 
 def shown(figure, *heads):
     return [tuple(row[figure.table.columns.index(head)] for head in heads) for row in figure.table.rows]
 
 
-def figure_of(first, second):
-    cells = ((train_cell("resnet18", 1, 2, bucket=1), first), (train_cell("resnet18", 1, 2, bucket=25), second))
-    strategies, _, measurements = tables(*cells)
-    [figure] = strategy_figures(name_rows(strategies, "train_step"), measurements)
-    return figure
-
-
 def test_n_counts_the_launches_that_have_both_the_step_and_its_ablation():
     without = {"whole_step_s": 0.1, "communication_s": 0.04}
-    figure = figure_of(LAUNCHES, [without, LAUNCHES[1], LAUNCHES[1]])
+    second = [without, LAUNCHES[1], LAUNCHES[1]]
+    pairs = zip((1, 25), (LAUNCHES, second), strict=True)
+    [figure] = figures_of(*((train_cell("resnet18", 1, 2, bucket=bucket), of) for bucket, of in pairs))
     row = dict(zip(figure.table.columns, figure.table.rows[1], strict=True))
     [interval] = [text for head, text in row.items() if head.startswith("range")]
     assert (row["Exposed communication (ms)"], interval) == ("20.0", "(20.0 to 20.0)")
@@ -121,36 +115,39 @@ def test_n_counts_the_launches_that_have_both_the_step_and_its_ablation():
 
 def test_a_strategy_without_a_step_to_compare_with_has_no_marks():
     cells = ((train_cell("resnet18", 1, 2), LAUNCHES), (train_cell("resnet18", 1, 2, strategy="fsdp"), [{}, {}]))
-    strategies, _, measurements = tables(*cells)
-    [figure] = strategy_figures(name_rows(strategies, "train_step"), measurements)
+    [figure] = figures_of(*cells)
     first, second = figure.table.rows
     assert (first[0].split(" · ")[-1], second[0].split(" · ")[-1]) == ("ddp", "fsdp")
-    assert {*figure.chart.frame["series"]} == {"host"}
+    assert figure.chart.frame["cell"].tolist() == [cells[0][0]["id"]]
     assert second[1:3] == ("0/3", "100")
     assert set(second[3:]) == {"n/a"}
-    only_fsdp, _, measurements = tables(cells[1])
-    assert strategy_figures(name_rows(only_fsdp, "train_step"), measurements) == []
+    assert figures_of(cells[1]) == ()
 
 
-def test_one_figure_has_the_share_of_each_launch_by_shape_and_a_series_for_each_stack():
+def test_a_figure_has_the_share_of_each_launch_over_the_ranks_and_a_line_for_each_stack():
     cells = [(train_cell("resnet18", *place, stack=stack), LAUNCHES) for place in ((1, 2), (2, 2)) for stack in "ab"]
-    strategies, _, measurements = tables(*cells)
-    [figure] = strategy_figures(name_rows(strategies, "train_step"), measurements)
+    [figure] = figures_of(*cells)
     marks = figure.chart.marks
-    names = ["nodes × processes per node", "Exposed share of the step (%)"]
-    assert [*marks][:4] == ["cell", "series", *names]
-    assert marks[["series", names[0]]].to_numpy().tolist() == [[stack, x] for stack in "ab" for x in ("1×2", "2×2")]
+    assert figure.title == "Exposed share of the step: ResNet-18"
+    assert marks[["series", "shape"]].to_numpy().tolist() == [
+        [f"ddp {stack}", x] for stack in "ab" for x in ("1×2", "2×2")
+    ]
     assert marks.filter(like="launch ").iloc[1].tolist() == pytest.approx([10, 20, 12])
-    assert marks[names[1]][2] == pytest.approx(14)
-    assert [*figure.chart.styles] == ["a", "b"]
+    assert marks["Exposed share of the step (%)"][2] == pytest.approx(14)
+
+
+def test_rows_of_one_shape_are_named_by_what_differs():
+    """Two bucket sizes on two stacks: four rows that were all called 1×2."""
+    pairs = [(stack, bucket) for stack in "ab" for bucket in (1, 25)]
+    [figure] = figures_of(*((train_cell("resnet18", 1, 2, stack=s, bucket=b), LAUNCHES) for s, b in pairs))
+    assert figure.chart.marks[["x", "series"]].to_numpy().tolist() == [[f"bucket {b} MiB", s] for s, b in pairs]
 
 
 def test_the_finding_is_the_highest_mean_share_and_says_of_how_many_cells():
     """Shares 10, 20 and 12 %: mean 14 %, median 12 %. The other cell has half of the exposed time."""
     cells = [train_cell("resnet18", 1, 2, "ddp", bucket) for bucket in (1, 25)]
     fewer = [launch | {"no_sync_s": (launch["whole_step_s"] + launch["no_sync_s"]) / 2} for launch in LAUNCHES]
-    strategies, _, measurements = tables((cells[0], LAUNCHES), (cells[1], fewer))
-    [finding] = findings(report_data(make_campaign(cells, repeats=3), measurements, strategies=strategies))
+    [finding] = strategies.findings(report_of((cells[0], LAUNCHES), (cells[1], fewer)))
     assert finding.cells == (cells[0]["id"],)
     assert finding.values["share_ratio"].estimate == pytest.approx(0.14)
     assert finding.values["exposed"].estimate == pytest.approx(0.014)

@@ -10,7 +10,6 @@ from synthetic_training import run_cell, run_record
 from typed import cell_row, collect, make_tables, read_collected
 
 from regatta.core.benchmarks import load_benchmark
-from regatta.report.panels import name_rows
 from regatta.store.collect import write_collected
 from regatta.store.csv_files import MEASUREMENTS, make_table
 from regatta.store.records import number, problem_of, training_of
@@ -19,7 +18,7 @@ from regatta.topics.summary import summary
 from regatta.topics.training_runs import (
     TOPIC,
     findings,
-    training_run_figures,
+    section,
 )
 
 T = "2026-11-21T03:00:00Z"
@@ -194,8 +193,7 @@ def test_unknown_stays_unknown(tmp_path):
     assert row["total_s"] == 2.0
     assert row[["train_loss", "epoch_train_s", "training_run_throughput_samples_per_s", "peak_rss_bytes"]].isna().all()
     assert collected["ranks"][["total_s", "peak_allocated_bytes"]].isna().all(axis=None)
-    figures = training_run_figures(name_rows(rows_of(tables["cells"], "train_run"), "train_run"), collected["epochs"])
-    assert [figure.id for figure in figures] == ["accuracy-1", "test-loss-1", "epoch-time-1"]
+    assert [figure.id for figure in section(analyse(tmp_path)).figures] == ["accuracy-1", "test-loss-1", "epoch-time-1"]
 
 
 def test_another_benchmark_and_a_failed_training_have_no_rows():

@@ -3,13 +3,12 @@
 import pandas as pd
 import pytest
 from campaign_files import message, small
-from synthetic import make_campaign, train_cell
+from synthetic import make_campaign, report_data, train_cell
 from typed import cell_row, header, peaks_text, step_cells
 
-from regatta.report.panels import name_rows
 from regatta.store.csv_files import MEASUREMENTS, make_table
 from regatta.store.records import device_of
-from regatta.topics.scaling.scaling_section import scaling_figures
+from regatta.topics.scaling.scaling_section import section
 
 GPU = "NVIDIA GH200 120GB"
 SOURCE = "https://example.org/sheet.pdf"
@@ -154,7 +153,7 @@ def test_tokens_and_mfu_stand_in_the_throughput_table_and_the_peak_with_its_sour
     campaign = make_campaign([cell], device="cuda", cluster={"name": "c", "peaks": PEAKS})
     rows = make_table([measured(cell, **LM_SMALL, **ON_GPU)], MEASUREMENTS)
     scaling = step_cells(campaign, rows)
-    _, (figure,) = scaling_figures(name_rows(scaling, "train_step"), {cell["id"]: [0.1]}, "cuda")
+    (figure,) = section(report_data(campaign, rows)).figures
     numbers = dict(zip(figure.table.columns, figure.table.rows[0], strict=True))
     # 4 GPUs x 4 sequences x 128 tokens / 0.1 s; 4 x 96.049e9 / 0.1 s = 3.84 TFLOP/s of 990.
     assert numbers["Throughput (tokens/s)"] == "20,500"
@@ -166,9 +165,9 @@ def test_tokens_and_mfu_stand_in_the_throughput_table_and_the_peak_with_its_sour
 def test_without_mfu_nothing_is_said_of_peaks():
     cell = train_cell("resnet18", 1, 1)
     campaign = make_campaign([cell], cluster={"name": "c", "peaks": PEAKS})
-    scaling = step_cells(campaign, make_table([measured(cell)], MEASUREMENTS))
-    assert peaks_text(campaign, scaling, {GPU}) == ""
-    _, (figure,) = scaling_figures(name_rows(scaling, "train_step"), {cell["id"]: [0.1]}, "cpu")
+    rows = make_table([measured(cell)], MEASUREMENTS)
+    assert peaks_text(campaign, step_cells(campaign, rows), {GPU}) == ""
+    (figure,) = section(report_data(campaign, rows)).figures
     assert "MFU (%)" not in figure.table.columns
 
 

@@ -30,6 +30,10 @@ PLUGINS = EXAMPLES / "plugins"
 # Each example to the report.
 
 
+def block_of(page: str) -> dict:
+    return decoded(re.search(r'<script type="application/json" id="data-block">([^<]*)</script>', page)[1].strip())
+
+
 @pytest.fixture(scope="module")
 def benchmark(tmp_path_factory) -> tuple[Path, Path]:
     """(tree, results) of the benchmark `dataloader`, measured on two ranks."""
@@ -65,9 +69,20 @@ def test_the_benchmark_runs_to_the_report(benchmark):
         assert float(cell["loaded_gb_per_s"]) == pytest.approx(2 * 6144 / float(row["p50_s"]) / 1e9, rel=1e-6)
         assert float(cell["first_batch_s"]) == pytest.approx(float(row["first_batch_s"]), rel=1e-6)
         assert 0 < float(row["first_batch_s"]) < float(row["max_s"])
-    text = section_of((results / "report.html").read_text(), "data-loading")
-    assert "Workers" in text
+    page = (results / "report.html").read_text()
+    text = section_of(page, "data-loading")
+    assert "Workers per rank" in text
     assert "1/1" in text
+    block = block_of(page)
+    keys = {entry["key"] for entry in block["columns"]}
+    assert {"loaded_samples_per_s", "loaded_gb_per_s"} <= keys  # of the table of all cells, and the drawer
+    shown = block["cells"]["loaded_samples_per_s"]
+    rates = {name: float(cell["loaded_samples_per_s"]) for name, cell in loading.items()}
+    assert shown == [pytest.approx(rates[name], rel=1e-5) for name in sorted(rates)]
+    [figure] = (of for name, of in block["figures"].items() if name.startswith("data-loading"))  # its tooltips
+    marks = dict(zip((name for name, *_ in figure), (of for _, *of in figure), strict=True))
+    assert [*marks][2:4] == ["workers per rank", "Loading rate (samples/s)"]
+    assert [float(value) for value in marks["Loading rate (samples/s)"]] == pytest.approx([*rates.values()], rel=1e-5)
 
 
 ENUMERATING = (
@@ -87,7 +102,8 @@ def test_the_benchmark_is_exported_documented_and_passes_the_tests_that_enumerat
 ):
     tree, results = benchmark
     check(run(tree, "export_results.py", results, "--format", "csv", "--out", tmp_path / "out.csv"))
-    assert {row["num_workers"] for row in rows_of(tmp_path / "out.csv")} >= {"0", "1"}
+    exported = rows_of(tmp_path / "out.csv")
+    assert {row["num_workers"] for row in exported if row["quantity"] == "loaded_samples_per_s"} == {"0", "1"}
     readme = tree / "config" / "README.md"
     published = (tree / "workflow" / "schemas" / "published" / name for name in ("campaign.json", "columns.csv"))
     texts = {path: path.read_text() for path in (readme, *published)}
@@ -95,6 +111,8 @@ def test_the_benchmark_is_exported_documented_and_passes_the_tests_that_enumerat
     wording.lines(outdated.stdout, "config/README.md is out")
     check(run(tree, "publish_schemas.py"))
     assert "of `dataloader`\n" in readme.read_text()
+    listed = tree / "workflow" / "schemas" / "published" / "columns.csv"
+    assert "cells.csv,loaded_samples_per_s,number," in listed.read_text()
     check(pytest_of(tree, *(f"tests/unit/test_{name}" for name in ENUMERATING)))
     for path, text in texts.items():
         path.write_text(text)
@@ -134,7 +152,7 @@ def test_a_declared_number_is_everywhere(number, finished, wording):
             speedups[cell] = next(rates) / next(rates)
             assert float(row["speedup_ratio"]) == pytest.approx(speedups[cell], rel=1e-6)
     assert any(speedup != 1 for speedup in speedups.values())
-    block = decoded(re.search(r'<script type="application/json" id="data-block">([^<]*)</script>', page)[1].strip())
+    block = block_of(page)
     shown = dict(zip(block["cells"]["id"], block["cells"]["speedup_ratio"], strict=True))
     assert {cell: shown[cell] for cell in speedups} == {c: pytest.approx(s, rel=1e-5) for c, s in speedups.items()}
     (entry,) = (entry for entry in block["columns"] if entry["key"] == "speedup_ratio")
@@ -186,7 +204,7 @@ def test_a_declared_finding_is_everywhere_that_its_rank_says(finding, finished, 
         }
     if rank != "fair":
         assert (LEAD in "".join(answer_lines(results))) == (rank == "summary")
-    block = decoded(re.search(r'<script type="application/json" id="data-block">([^<]*)</script>', page)[1].strip())
+    block = block_of(page)
     mark = block["cells"]["warning"][block["cells"]["id"].index(best["cell"])]
     subjects = "" if mark is None else block["words"][mark]
     assert (LEAD.partition(":")[0] in subjects) == (rank == "fair")

@@ -28,6 +28,7 @@ UNITS = {
     "loss": "",
     "bytes": "B",
     "mb": "MiB",
+    "per_s": "1/s",
     "s": "s",
 }
 MICROSECONDS = "\N{MICRO SIGN}s"
@@ -80,6 +81,8 @@ class Column:
 
     In cells.csv, source: the column of measurements.csv that it summarizes. over: how. benchmarks: those
     that have it; default: those whose launches have a value. formula: instead of both, takes `tables.cells.CellValues`.
+    of_launch: of a formula, its value in each launch, if not that of the mean time, scaled to the launch: takes a
+    function from a column of measurements.csv to its values.
     """
 
     name: str
@@ -105,6 +108,7 @@ class Column:
     over: Over | None = None
     benchmarks: tuple[str, ...] = ()
     formula: Callable[[object], object] | None = None
+    of_launch: Callable[[Callable], object] | None = None
 
     @cached_property
     def unit(self) -> str:

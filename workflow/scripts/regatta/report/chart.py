@@ -202,8 +202,9 @@ class Chart:
     @property
     def has_bands(self) -> bool:
         """Return whether it shows intervals: of lines, those that all values of a series have."""
-        known = self.frame[list(self.ends)].notna().all(axis="columns")
-        whole = known.groupby(self.frame[self.series]).all()
+        frame = self.frame.dropna(subset="y")
+        known = frame[list(self.ends)].notna().all(axis="columns")
+        whole = known.groupby(frame[self.series]).all()
         return bool(whole.any() if self.form == "lines" else known.any())
 
     def of(self, name: str) -> pd.DataFrame:

@@ -13,7 +13,20 @@ import numpy as np
 
 from regatta.core.names import SEPARATOR
 from regatta.core.text import with_minus_signs
-from regatta.report.chart import CELL, GREY, GRID, GROUND, LINE, MOST_LABELS, SIGNS, ZOOMED, Chart, Medium, Style
+from regatta.report.chart import (
+    BAD,
+    CELL,
+    GREY,
+    GRID,
+    GROUND,
+    LINE,
+    MOST_LABELS,
+    SIGNS,
+    ZOOMED,
+    Chart,
+    Medium,
+    Style,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -183,7 +196,8 @@ def draw_lines(canvas: "Canvas", chart: Chart, medium: Medium) -> None:
     is_labelled = len(lines) <= MOST_LABELS
     common, rest = split_common(lines) if is_labelled else ("", lines)
     labels = dict(zip([*guides, *lines], [*guides, *rest], strict=True))
-    ends = frame[~frame[chart.series].duplicated(keep="last")].set_index(chart.series)
+    known = frame.dropna(subset="y")
+    ends = known[~known[chart.series].duplicated(keep="last")].set_index(chart.series)
     if context:  # its label stands at the lowest of those that are longest
         labels[max(context, key=lambda name: (ends["x"][name], -ends["y"][name]))] = chart.context
     labels = {name: in_two_lines(label, MOST_LABEL) if is_labelled else label for name, label in labels.items()}
@@ -213,6 +227,18 @@ def draw_lines(canvas: "Canvas", chart: Chart, medium: Medium) -> None:
     emphases = dict(zip(colors, EMPHASES, strict=False)) if len(colors) > 1 else dict.fromkeys(colors, 1.0)
     for name, style in styles.items():
         _line(axes, chart, chart.of(name), style, emphases.get(style.color, EMPHASES[-1]))
+    _crosses(axes, chart)
+
+
+def _crosses(axes: "Axes", chart: Chart) -> None:
+    """Mark at the bottom where series have a gap, one above the other: their cells failed."""
+    from matplotlib.lines import Line2D
+
+    is_context = chart.frame[chart.series].map(lambda name: chart.styles[name].is_context)
+    failed, where = chart.frame[chart.frame["y"].isna() & ~is_context], axes.get_xaxis_transform()
+    look = {"marker": "x", "markersize": 6, "markeredgewidth": 2, "color": BAD, "linestyle": "none", "zorder": 4}
+    for (x, cell), number in zip(failed[["x", chart.cell]].to_numpy(), failed.groupby("x").cumcount(), strict=True):
+        axes.add_artist(Line2D([x], [0.03 + 0.06 * number], gid=f"{CELL}{cell}", transform=where, **look))
 
 
 def _line(axes: "Axes", chart: Chart, rows: "pd.DataFrame", style: Style, emphasis: float) -> None:
@@ -231,13 +257,14 @@ def _line(axes: "Axes", chart: Chart, rows: "pd.DataFrame", style: Style, emphas
     axes.add_artist(Line2D(x, y, gid=gid, **look))
     if style.is_guide:
         return
-    if not style.is_context and not np.isnan([low, high]).any():
+    if not style.is_context and not np.isnan([low, high])[:, ~np.isnan(y)].any():
         axes.fill_between(x, low, high, gid=gid, color=style.color, alpha=BAND, linewidth=0)
     dot = DOT * (0.5 if chart.frame["x"].nunique() > MANY_PLACES else 1)
     dot = dot / 2 if style.is_context else emphasis * dot * wider**0.5
     ranges = [name for name in ("minimum", "maximum") if name in rows and not style.is_context]
     shape = {"markersize": dot, "markeredgewidth": 0.2 * dot}
-    _marks(axes, chart, rows, rows["x"].to_numpy(), style, (ranges, 1, style.opacity), 0.75 * dot, **shape)
+    known = rows.dropna(subset="y")
+    _marks(axes, chart, known, known["x"].to_numpy(), style, (ranges, 1, style.opacity), 0.75 * dot, **shape)
 
 
 def _row_names(chart: Chart, rows: "pd.DataFrame", has_words: bool) -> tuple[str, list[str]]:

@@ -2,23 +2,16 @@
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import pandas as pd
 
 from regatta.core.benchmarks import all_axes
 from regatta.core.names import PLACE, SEPARATOR, CellName, cell_names, value_text
-from regatta.core.text import (
-    interval_heading,
-    is_unknown,
-    natural,
-    plural,
-    ranks_word,
-    shape,
-)
+from regatta.core.text import interval_heading, is_unknown, natural
 from regatta.kit.columns import TEXT, WHOLE, Column
-from regatta.report.chart import GUIDE, MAX_LAUNCHES, Chart, PlotAxis, size_ticks, styles_of
+from regatta.report.chart import Chart
 from regatta.report.draw import draw
 from regatta.report.rows import table_rows
 from regatta.store.csv_files import cell_columns, quoted
@@ -106,7 +99,7 @@ def _digits(value: object) -> str:
 
 @dataclass(frozen=True)
 class Section:
-    """A part of the report. empty: the sentence if there is nothing to show. lead: its first sentences.
+    """A part of the report. lead: its first sentences.
 
     template: file in workflow/report/ for a section with more than figures and tables; it receives `content`.
     state: text and CSS class for the table of contents, such as ("3 not ok", "bad"). folded: summary and figures of
@@ -116,7 +109,6 @@ class Section:
 
     id: str
     title: str
-    empty: str = ""
     lead: str = ""
     figures: tuple[Figure, ...] = ()
     tables: tuple[Table, ...] = ()
@@ -214,40 +206,34 @@ def common_words(scaling: pd.DataFrame) -> str:
 
 def panels(
     rows: pd.DataFrame,
-    line: Callable[[CellName], tuple[str, ...]] = series_fields,
-    title: Callable[[CellName], str] = lambda name: name.workload,
-    splits: tuple[str, ...] = PLACE,
+    line: Callable[[CellName], Sequence[str]],
+    title: Callable[[CellName], str],
     most: int = MAX_SERIES,
-    context: str = "",
 ) -> Iterator[tuple[str, pd.DataFrame]]:
     """Yield (title, rows) for each panel, with a column `label` of its lines. rows: of `name_rows`, in order.
 
-    Panels are in the order of their models or operations in the campaign file.
-
-    line: the fields of a label, the first always named. Where labels do not fit, rows are divided by one field of
-    `splits` after the other, which moves from labels to the title; then into parts of `most` labels. context: a field
-    of which the figure shows one value in the legend, so that labels which differ in it alone count once.
+    line: the fields of a label, the first always named. Where labels do not fit, rows are divided by a place, then by
+    the shape, which moves from labels to the title; then into parts of `most` labels. Those of context count once.
+    Panels are in the order of `subject_place`, that of the campaign file, then of their titles.
     """
     titles = pd.Series([title(name) for name in rows["cell_name"]], index=rows.index, dtype=object)
-    places = rows["subject_place"] if "subject_place" in rows else rows["cell_name"].map(lambda _: 0)
-    found = ((places[part.index].min(), natural(text), text, part) for text, part in rows.groupby(titles, sort=False))
-    for *_, text, part in sorted(found, key=lambda of: of[:2]):
-        yield from _panels(text, part, line, splits, most, context)
+    places = rows["subject_place"].groupby(titles).min().to_dict() if "subject_place" in rows else {}
+    found = rows.groupby(titles, sort=False)
+    for text, part in sorted(found, key=lambda item: (places.get(item[0], 0), natural(item[0]))):
+        yield from _panels(text, part, line, most)
 
 
-def _panels(
-    title: str, rows: pd.DataFrame, line: Callable, splits: tuple[str, ...], most: int, context: str
-) -> Iterator[tuple[str, pd.DataFrame]]:
+def _panels(title: str, rows: pd.DataFrame, line: Callable, most: int) -> Iterator[tuple[str, pd.DataFrame]]:
     rows = rows.assign(label=[name.label(*line(name)) for name in rows["cell_name"]])
     labels = list(dict.fromkeys(rows["label"]))
-    if len({name.without(context).label(*line(name)) for name in rows["cell_name"]}) > most:
-        for field in splits:
+    is_context = set(rows.loc[rows["is_context"], "label"]) if "is_context" in rows else set()
+    if len(labels) - max(len(is_context) - 1, 0) > most:
+        for field in (*PLACE, "shape"):
             texts = pd.Series([name.parts.get(field, "") for name in rows["cell_name"]], index=rows.index)
-            if texts.nunique() > 1:
+            if field in line(rows["cell_name"].iloc[0]) and 1 < texts.nunique() < len(labels):
                 for text, part in rows.groupby(texts, sort=False):
                     renamed = _with_texts(part, [name.without(field) for name in part["cell_name"]])
-                    text = SEPARATOR.join(filter(None, (title, text)))
-                    yield from _panels(text, renamed, line, splits, most, context)
+                    yield from _panels(SEPARATOR.join(filter(None, (title, text))), renamed, line, most)
                 return
         num = math.ceil(len(labels) / most)
     else:
@@ -271,111 +257,5 @@ def in_order(rows: pd.DataFrame) -> pd.DataFrame:
     return rows.sort_values(columns, kind="stable", na_position="first")
 
 
-Launches = Callable[[object], Iterable[float]]  # row -> the value of its column in each launch, as in the file
-
-
-def chart_of(
-    rows: pd.DataFrame,
-    over: str,
-    column: Column,
-    values: Launches,
-    axes: tuple[PlotAxis, PlotAxis],
-    guides: Sequence[tuple[str, Sequence[tuple[float | None, float]]]] = (),
-    context: str = "",
-) -> Chart:
-    """Return the chart of a column over another one, with a series for each `label`; `is_context`: it is context.
-
-    Without several places in an order, values are rows. Of several shapes at one place, that with the fewest nodes is
-    first. guides: (label, places) of what is drawn in gray; without x, a line across. context: label of the context.
-    """
-    marks, order = [], list(dict.fromkeys(in_order(rows)["label"]))
-    for row in table_rows(rows.sort_values([over, "nodes"], kind="stable")):
-        launches = list(map(column.shown, values(row)))
-        if launches:
-            value, low, high = column.of(row)
-            of_row = {"cell": row.cell, "series": row.label, "x": float(getattr(row, over)), "y": value}
-            of_row |= {"low": low, "high": high, "shape": shape(row.nodes, row.gpus_per_node)}
-            marks.append(of_row | {"minimum": min(launches), "maximum": max(launches), "launches": launches})
-    marks.sort(key=lambda mark: order.index(mark["series"]))
-    has_launches = sum(len(mark["launches"]) for mark in marks) <= MAX_LAUNCHES
-    for mark in marks:
-        launches = {f"launch {number}": value for number, value in enumerate(mark.pop("launches"), start=1)}
-        ends = {name: mark.pop(name) for name in ("minimum", "maximum")}
-        mark |= launches if has_launches else ends
-    found, places = {mark["series"] for mark in marks}, {mark["x"] for mark in marks}
-    is_rows = axes[0].is_categorical or len(places) == 1
-    for label, line in guides:
-        here = [place for place in line if place[0] in places or place[0] is None] or line
-        marks += [{"cell": "", "series": label, "x": x, "y": y} for x, y in (here[:1] if is_rows else line)]
-    hues = dict(zip(rows["label"][::-1], rows["hue"][::-1], strict=True))  # that of the first row of each label
-    behind = set(rows.loc[rows["is_context"], "label"]) if "is_context" in rows else ()
-    styles = styles_of({name: int(hues[name]) for name in order if name in found}, behind)
-    styles |= {label: GUIDE for label, _ in guides}
-    heading = "" if axes[0].is_categorical or not is_rows else axes[0].place_text(*places)
-    frame = pd.DataFrame(marks).astype(dict.fromkeys(("x", "y", "low", "high"), float))
-    form = "rows" if is_rows else "lines"
-    return Chart(form, frame, *axes, styles=styles, heading=heading, context=context)
-
-
-def by_cell(values: Mapping[str, Iterable[float]]) -> Launches:
-    """Return the launches of a column whose values are known by cell."""
-    return lambda row: values.get(row.cell, ())
-
-
-def rates(column: Column, times: Mapping[str, Iterable[float]], time: str) -> Launches:
-    """Return the launches of a rate: its value, of the mean time, scaled to the time of each. time: its column."""
-
-    def of_launches(row: object) -> list[float]:
-        value = getattr(row, column.name)
-        return [] if is_unknown(value) else [value * getattr(row, time) / one for one in times.get(row.cell, ())]
-
-    return of_launches
-
-
 def launches(row) -> str:
     return f"{row.num_launches}/{row.num_planned}"
-
-
-def how_to_read(rows: pd.DataFrame, drawn: str, mark: str = "line", figures: Sequence[Figure] = ()) -> str:
-    """Return the sentences on points, lines, bands, n and gaps.
-
-    drawn: the column that is unknown where nothing is drawn. figures: those that may have bands.
-    """
-    is_drawn = rows[drawn].notna()
-    nums = rows.loc[is_drawn, "num_launches"]
-    num = f"{nums.min()}" if nums.min() == nums.max() else f"{nums.min()}\N{EN DASH}{nums.max()}"
-    text = f"Points: individual launches ({num} per cell). {mark.capitalize()}: mean over launches."
-    text += " Band: its interval." if any(figure.chart.has_bands for figure in figures) else ""
-    num_missing = int((~is_drawn).sum())
-    return text + (f" Not drawn: {num_missing} of {plural(len(rows), 'cell')}, without a value." if num_missing else "")
-
-
-def figure_of_cells(
-    figure_id: str,
-    title: str,
-    rows: pd.DataFrame,
-    over: str,
-    column: Column,
-    values: Launches,
-    axes: tuple[PlotAxis, PlotAxis],
-    columns: Iterable[Column],
-    source: str,
-    **of_chart: object,
-) -> Figure:
-    """Return a figure of a column of cells over another one, with a table of these columns. rows: as in `chart_of`.
-
-    source: the table of the rows.
-    """
-    chart = chart_of(rows, over, column, values, axes, **of_chart)
-    table = Table.of_columns(title, columns, rows, rows["device"].iloc[0])
-    return Figure(figure_id, title, chart, table, source, column.block_key)
-
-
-def ranks_axis(rows: pd.DataFrame) -> PlotAxis:
-    """Return the axis of world sizes of measured rows; each tick names its shapes too."""
-    shapes: dict[int, set] = {}
-    for row in table_rows(rows):
-        shapes.setdefault(int(row.world_size), set()).add((row.nodes, row.gpus_per_node))
-    texts = {n: f"{n}\n" + ", ".join(shape(*pair) for pair in sorted(pairs)) for n, pairs in shapes.items()}
-    ranks, ticks = ranks_word(rows["device"].iloc[0]), size_ticks(list(texts), texts.__getitem__)
-    return PlotAxis(f"{ranks} (nodes × {ranks} per node)", is_log=True, ticks=ticks)

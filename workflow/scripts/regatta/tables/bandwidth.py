@@ -5,7 +5,8 @@ import re
 import numpy as np
 
 from regatta.campaign.program_entries import size_of
-from regatta.kit.columns import Column
+from regatta.core.text import UNKNOWN, is_unknown, size
+from regatta.kit.columns import WHOLE, Column
 from regatta.model.frozen import FrozenCampaign
 from regatta.tables.estimates import Estimates, numbers, reduced
 
@@ -122,6 +123,10 @@ PEAK_SHARE = Column(
     shown_as="%",
     help="`busbw_gb_per_s` / `peak_gb_per_s`",
     formula=lambda values: values["busbw_gb_per_s"].mean / numbers(values["peak_gb_per_s"]),
+)
+MESSAGE = Column(
+    *("message_bytes", "message size", WHOLE),
+    text=lambda row: UNKNOWN if is_unknown(row.message_bytes) else size(int(row.message_bytes)),
 )
 PIPELINED_RATES = tuple(
     Column(

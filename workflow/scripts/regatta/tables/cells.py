@@ -4,9 +4,12 @@ One integer index of cell and launch places the values of a column in an array (
 a loop over cells for each metric would take seconds for thousands of cells.
 """
 
-from collections.abc import Collection, Iterable, Sequence
+import re
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
+from types import MappingProxyType
 
 import numpy as np
 import pandas as pd
@@ -14,7 +17,7 @@ import pandas as pd
 from regatta.core.benchmarks import Benchmark, axes_of, built_in_names
 from regatta.core.statistics import batch_of
 from regatta.core.text import is_unknown
-from regatta.kit.columns import CELL_ID, TEXT, WHOLE, Column, Columns, Over
+from regatta.kit.columns import CELL_ID, REAL, TEXT, WHOLE, Column, Columns, Over
 from regatta.model.frozen import FrozenCampaign
 from regatta.store.csv_files import SHAPE_COLUMNS, TYPES, custom_results
 from regatta.tables.baselines import SCRIPT, WITH_BASELINE, BaselineLookup
@@ -22,6 +25,7 @@ from regatta.tables.estimates import Estimates, known_of, over_launches, reduced
 from regatta.tables.metrics import METRICS
 from regatta.tables.primary_times import primary_columns, with_primary
 
+NUMBERS = {WHOLE: int, REAL: float}
 REDUCED = {Over.MEDIAN: np.median, Over.LARGEST: np.max, Over.LEAST: np.min}
 
 
@@ -167,14 +171,31 @@ def parameters_of(benchmarks: Iterable[Benchmark]) -> dict[str, tuple[str, str]]
     return {f"{'parameter_' * is_custom}{axis.name}": (axis.name, TYPES[axis.type]) for is_custom, axis in axes}
 
 
+def parameters_of_code(campaign: FrozenCampaign) -> dict[str, str]:
+    """Return the columns of parameters of users' scripts and programs: name -> type, numbers if all values are."""
+    values: dict[str, list[str]] = defaultdict(list)
+    for cell in campaign.all_cells:
+        for name, value in cell.user_parameters.items():
+            values[f"parameter_{name}"].append(str(value))
+    patterns = ((WHOLE, r"-?(0|[1-9]\d{0,17})"), (REAL, r"-?\d{1,17}(\.\d+)?(e-?\d{1,2})?"), (TEXT, r"(?s).*"))
+    return {
+        name: next(kind for kind, pattern in patterns if all(re.fullmatch(pattern, text) for text in of))
+        for name, of in values.items()
+    }
+
+
 def columns_of(campaign: FrozenCampaign) -> Columns:
     """Return the columns of cells.csv. They depend only on the frozen campaign; the file omits those without values."""
-    return columns_with(campaign.benchmarks_of_cells, metrics_of(campaign))
+    return columns_with(campaign.benchmarks_of_cells, metrics_of(campaign), parameters_of_code(campaign))
 
 
-def columns_with(benchmarks: Iterable[Benchmark], metrics: Iterable[Column] = METRICS) -> Columns:
-    """Return the columns of cells.csv of a campaign with these benchmarks."""
-    texts = {"benchmark": TEXT, **{name: kind for name, (_, kind) in parameters_of(benchmarks).items()}}
+def columns_with(
+    benchmarks: Iterable[Benchmark],
+    metrics: Iterable[Column] = METRICS,
+    of_code: Mapping[str, str] = MappingProxyType({}),
+) -> Columns:
+    """Return the columns of cells.csv of a campaign with these benchmarks. of_code: of `parameters_of_code`."""
+    texts = {"benchmark": TEXT, **of_code, **{name: kind for name, (_, kind) in parameters_of(benchmarks).items()}}
     texts |= {name: TEXT if name in ("stack", "backend", "device") else WHOLE for name in SHAPE_COLUMNS}
     texts |= {"hosts": TEXT, "num_planned": WHOLE, "num_launches": WHOLE, "interval": TEXT}
     described = (Column(name, type=kind, help=HELPS.get(name, "")) for name, kind in texts.items())
@@ -194,8 +215,11 @@ def cells_table(campaign: FrozenCampaign, measurements: pd.DataFrame, metrics: C
     metrics: those to compute; all by default.
     """
     values, metrics = CellValues(campaign, measurements), metrics or metrics_of(campaign)
-    columns = columns_with(campaign.benchmarks_of_cells, metrics)
+    columns = columns_with(campaign.benchmarks_of_cells, metrics, of_code := parameters_of_code(campaign))
     found: dict[str, object] = {"cell": list(values.places), "benchmark": values.benchmark_of}
+    for name, kind in of_code.items():
+        texts = (cell.user_parameters.get(name.removeprefix("parameter_")) for cell in values.cells)
+        found[name] = [None if text is None else NUMBERS.get(kind, str)(text) for text in texts]
     for name, (parameter, _) in parameters_of(campaign.benchmarks_of_cells).items():
         is_of_user = name != parameter
         found[name] = [

@@ -83,6 +83,11 @@ def exposed_kinds(values) -> np.ndarray:
     return np.where(is_parallel(values), values["exposed_s"].kinds, None)
 
 
+def exposed_share(launches: Callable) -> object:
+    """Return exposed communication over the step in each launch. launches: returns a column of measurements.csv."""
+    return (launches("whole_step_s") - launches("no_sync_s")) / launches("whole_step_s")
+
+
 def exposed_over(part: str) -> Callable:
     """Return the formula of the arithmetic mean over launches of exposed communication over a part of the step."""
 

@@ -230,6 +230,7 @@ EXPOSED_SHARE = Column(
     key="exposed_percent",
     help="exposed / `whole_step_s` in each launch, then the arithmetic mean over launches",
     formula=formulas.exposed_over("whole_step_s"),
+    of_launch=formulas.exposed_share,
 )
 HIDDEN = Column(
     *("hidden_ratio", "hidden communication"),

@@ -5,6 +5,7 @@ from that list.
 """
 
 import functools
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -16,13 +17,17 @@ import pandas as pd
 
 from regatta.core.benchmarks import SAMPLES_LABEL, load_benchmark
 from regatta.core.names import CellName
+from regatta.core.text import is_unknown
 from regatta.kit.columns import Column, Columns
 from regatta.kit.kinds import FAIR, LOW, Kind
 from regatta.model.frozen import FrozenCampaign
 from regatta.report.commands import command_words
 from regatta.report.findings import Finding
 from regatta.report.panels import Section, name_rows
+from regatta.report.rows import table_rows
+from regatta.tables.baselines import EFFICIENCY
 from regatta.tables.cells import rows_of
+from regatta.tables.metrics import THROUGHPUT
 from regatta.tables.primary_times import primary_columns
 
 Tables = Mapping[str, pd.DataFrame]
@@ -216,16 +221,52 @@ def on_most_ranks(rows: Iterable[AnyRow]) -> list[AnyRow]:
 
 
 def complete_rows(rows: list[AnyRow]) -> list[AnyRow]:
-    """Return the rows of cells with all their launches; if there is none, all of them.
-
-    The mean of fewer launches is more prone to selection bias.
-    """
+    """Return the rows of cells with all their launches; if there is none, all of them: for a judgement."""
     return [row for row in rows if row.num_launches >= row.num_planned] or rows
+
+
+def lacking_text(row: AnyRow) -> str:
+    """Return how many launches a cell has, such as ` (2 of 3 launches)`, if it lacks any; else an empty text."""
+    return f" ({row.num_launches} of {row.num_planned} launches)" if row.num_launches < row.num_planned else ""
 
 
 def best_row(rows: Iterable[AnyRow], column: Column) -> AnyRow:
     """Return the row with the best value of a column, the first of equal ones."""
     return (max if column.better == "larger" else min)(rows, key=lambda row: getattr(row, column.name))
+
+
+def with_summary(
+    data: ReportData, found: list[Finding], summary: Callable[[Finding], Finding], most: int | None = None
+) -> list[Finding]:
+    """Return at most `most` results, after the line of the summary on the first one with valid cells."""
+    valid = headline_rows(data, found, lambda one: one.cells)
+    return [*map(summary, valid[:1]), *found[:most]]
+
+
+def full(_: pd.DataFrame) -> Iterable[tuple[str, float]]:
+    """Return the guide of efficiencies (`plots.Plot.guides`)."""
+    return [("100 %", 1.0)]
+
+
+def ideal(rows: pd.DataFrame) -> Iterable[tuple[str, pd.Series]]:
+    """Return the guide of throughputs: that of the best baseline on each number of ranks; none without any."""
+    others = rows[(rows["cell"] != rows["baseline"]).fillna(True)]
+    of_rank = (others[THROUGHPUT.name] / others[EFFICIENCY.name] / others["world_size"]).max()
+    return [] if is_unknown(of_rank) else [("ideal", of_rank * rows["world_size"])]
+
+
+def with_context(rows: pd.DataFrame, field: str, column: Column) -> pd.DataFrame:
+    """Return rows with `is_context`: whether a cell differs in a field from the best of its kind on most ranks.
+
+    A kind is cells that differ only in this field and their shape. rows: with names.
+    """
+    kinds: dict[str, list] = defaultdict(list)
+    of_rows = [(name.without("shape", field).full, name.parts.get(field)) for name in rows["cell_name"]]
+    for (kind, _), row in zip(of_rows, table_rows(rows), strict=True):
+        kinds[kind] += [] if is_unknown(getattr(row, column.name)) else [row]
+    best = {kind: best_row(on_most_ranks(of), column) for kind, of in kinds.items() if of}
+    values = {kind: row.cell_name.parts.get(field) for kind, row in best.items()}
+    return rows.assign(is_context=[value != values.get(kind, value) for kind, value in of_rows])
 
 
 def nothing(_: object) -> list:

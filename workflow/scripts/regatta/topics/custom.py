@@ -8,12 +8,12 @@ from regatta.core.benchmarks import axes_of
 from regatta.kit.columns import REAL, WHOLE, Column
 from regatta.model.frozen import FrozenCampaign
 from regatta.report.findings import Finding
-from regatta.report.panels import Section, by_cell, how_to_read
+from regatta.report.panels import Section
+from regatta.report.plots import Plot, figures_of, section_of, tables_of
 from regatta.report.rows import table_rows
 from regatta.store.csv_files import TYPES
 from regatta.tables.cells import results_of
 from regatta.tables.metrics import CALL
-from regatta.tables.primary_times import steps_by_cell, values_by_cell
 from regatta.topics import user_code
 from regatta.topics.base import ReportData, Topic
 
@@ -42,19 +42,15 @@ def section(data: ReportData) -> Section:
     figures, tables = [], []
     for benchmark, part in rows_by_benchmark(data):
         columns = columns_of(data.campaign, benchmark)
-        tables += user_code.tables_of_cells(data, "cells", benchmark, part, columns, "benchmark")
+        tables += tables_of(data, part, columns)
         numeric = [axis for axis in axes_of(benchmark).values() if TYPES[axis.type] in (WHOLE, REAL)]
         over = next((axis for axis in numeric if part[axis.name].nunique() > 1), None)
         over = over and Column(over.name, over.label, TYPES[over.type])
         for column in (one for one in columns if one.better):
-            figure_id = f"custom-{benchmark}-{column.name}".replace("_", "-")
-            is_time = column is TIME
-            values = steps_by_cell(data.measurements) if is_time else values_by_cell(data.ok, column.source)
-            column = column.fitted(part[column.name].max()) if is_time or column.unit == "bytes" else column
-            shown = (figure_id, "cells", benchmark, part, column, by_cell(values), over)
-            figures += user_code.figures_of_cells(data, *shown)
-    lead = how_to_read(data.tables["cells"], TIME.name, figures=figures) if tables else ""
-    return Section("custom", "Custom benchmarks", lead=lead, figures=tuple(figures), tables=tuple(tables))
+            plot = Plot(f"custom-{benchmark}-{column.name}".replace("_", "-"), column, over)
+            figures += figures_of(data, plot, part, least=2)
+    topic = ("custom", "Custom benchmarks")
+    return section_of(topic, data.tables["cells"], TIME, figures=figures, tables=tables)
 
 
 LEADS = ("{benchmark}: {label} {value}",)
@@ -72,7 +68,7 @@ def findings(data: ReportData) -> list[Finding]:
         column = next(one for one in columns if largest[one.name].notna().any())
         rows, values = table_rows(largest.dropna(subset=column.name)), {"benchmark": benchmark, "label": column.label}
         found.append(user_code.best_value(data, "custom", rows, column, **values))
-    return user_code.findings_of_subjects(KINDS, found)
+    return user_code.findings_of_subjects(data, KINDS, found)
 
 
 TOPIC = Topic("custom", "Custom benchmarks", {}, section, findings, kinds=KINDS)

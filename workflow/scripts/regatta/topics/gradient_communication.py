@@ -4,13 +4,11 @@ from dataclasses import replace
 
 import pandas as pd
 
-from regatta.core.text import ranks_word, shape
 from regatta.kit.columns import FIGURES
 from regatta.kit.kinds import RESULT, Kind, Value
-from regatta.report import panels
-from regatta.report.chart import PlotAxis
 from regatta.report.findings import Finding, of_cells
-from regatta.report.panels import FULL_NAME, LAUNCHES, Figure, Section, Table
+from regatta.report.panels import Section, series_fields
+from regatta.report.plots import Plot, figures_of, named, section_of
 from regatta.tables.metrics import (
     CALL_MEAN,
     CALL_P50,
@@ -21,9 +19,9 @@ from regatta.tables.metrics import (
     MEMORY,
     NUM_CALLS,
     PARTS,
+    THROUGHPUT,
 )
-from regatta.tables.primary_times import values_by_cell
-from regatta.topics.base import ReportData, Topic
+from regatta.topics.base import ReportData, Topic, with_context
 
 SIZES = [column for column in MEMORY if column.name in ("gradient_bytes", "algorithm_bytes")]
 STEPS = (
@@ -39,29 +37,8 @@ STEPS = (
 )
 
 
-def strategy_figures(strategies: pd.DataFrame, measurements: pd.DataFrame) -> list[Figure]:
-    """Return the figure of exposed shares: shapes across, one series for each stack; none without a known share.
-
-    With one stack, a series is a strategy. A strategy without a step to compare with, such as fsdp, has no marks.
-    """
-    rows = strategies[strategies["call_p50_s"].notna()].sort_values("world_size", kind="stable")
-    exposed = measurements["whole_step_s"] - measurements["no_sync_s"]
-    values = values_by_cell(measurements.assign(share=exposed / measurements["whole_step_s"]), "share")
-    rows = rows.assign(num_launches=[len(values.get(cell, ())) for cell in rows["cell"]])  # launches with both steps
-    known = rows[rows["exposed_share_ratio"].notna()]
-    if known.empty:
-        return []
-    axis = next((axis for axis in panels.HUE_AXES if axis in known and known[axis].nunique() > 1), "stack")
-    names = list(map(shape, known["nodes"], known["gpus_per_node"]))
-    shapes = list(dict.fromkeys(names))
-    device, lowest = rows["device"].iloc[0], min(min(values[cell]) for cell in known["cell"])
-    below = PlotAxis.of_categories(f"nodes × {ranks_word(device)} per node", shapes)
-    beside = PlotAxis(EXPOSED_SHARE.heading(device), low=0 if lowest >= 0 else None)
-    known = known.assign(place=list(map(shapes.index, names)), label=known[axis])
-    chart = panels.chart_of(known, "place", EXPOSED_SHARE, panels.by_cell(values), (below, beside))
-    title, columns = "Gradient communication by shape", (FULL_NAME, LAUNCHES, *STEPS)
-    table = Table.of_columns(title, columns, rows, device)
-    return [Figure("strategies-1", title, chart, table, "cells", EXPOSED_SHARE.block_key)]
+OTHER_BUCKETS = "other bucket sizes"
+PLOT = Plot("strategies", EXPOSED_SHARE, None, STEPS, series_fields, lambda name: name.workload, context=OTHER_BUCKETS)
 
 
 def parallel_cells(data: ReportData) -> pd.DataFrame:
@@ -71,15 +48,11 @@ def parallel_cells(data: ReportData) -> pd.DataFrame:
 
 
 def section(data: ReportData) -> Section:
-    rows = data.named(parallel_cells(data), "train_step")
-    figures = strategy_figures(rows, data.measurements)
-    empty = "No step was measured both with and without gradient synchronization."
-    lead = (
-        f"Data: host wait is not communication time on GPUs. {panels.how_to_read(rows, 'exposed_s', 'bar')}"
-        if figures
-        else ""
-    )
-    return Section("strategies", "Gradient communication", empty, lead, tuple(figures))
+    """Return the share of exposed communication. A strategy without a step to compare with, as fsdp, has no marks."""
+    rows = parallel_cells(data)
+    timed = with_context(named(data, rows.dropna(subset=CALL_P50.name)), "bucket_cap_mb", THROUGHPUT)
+    sentences, topic = ("Data: host wait is not communication time on GPUs.",), ("strategies", "Gradient communication")
+    return section_of(topic, rows, EXPOSED_SHARE, sentences, figures_of(data, PLOT, timed))
 
 
 KINDS = (

@@ -3,16 +3,13 @@
 from dataclasses import replace
 
 from regatta.campaign.program_entries import is_unverified, size_of
-from regatta.core.recorded_times import shown_value
-from regatta.core.text import size
-from regatta.kit.columns import WHOLE, Column
 from regatta.kit.kinds import NOTE, Kind
 from regatta.report.findings import Finding, of_cells
-from regatta.report.panels import Section, by_cell, how_to_read, rates
+from regatta.report.panels import Section
+from regatta.report.plots import Plot, figures_of, section_of, tables_of
 from regatta.report.rows import Row, table_rows
-from regatta.tables.bandwidth import BUSBW
-from regatta.tables.primary_times import steps_by_cell
-from regatta.tables.reported import SLOWEST, VALUE, in_unit, quantity_of_cell
+from regatta.tables.bandwidth import BUSBW, MESSAGE
+from regatta.tables.reported import SLOWEST, VALUE, in_unit
 from regatta.topics import user_code
 from regatta.topics.base import ReportData, Topic
 
@@ -28,11 +25,8 @@ def quantity_name(row: Row) -> str:
 def section(data: ReportData) -> Section:
     """Return a figure of each program's values, and a table of its measured cells."""
     rows, figures = data.cells_of(BENCHMARK), []
-    quantities = {cell.id: quantity_of_cell(cell) for cell in data.campaign.cells_of(BENCHMARK)}
-    steps = steps_by_cell(data.measurements)
-    values = {cell: [shown_value(time, of) for time in steps.get(cell, ())] for cell, of in quantities.items()}
     sizes = {cell.id: size_of(cell.spec) for cell in data.campaign.cells_of(BENCHMARK)}
-    known = rows[rows[VALUE.name].notna()]
+    known = rows.dropna(subset=VALUE.name)
     known = known.assign(message_bytes=known["cell"].map(sizes), is_of_sizes=known["cell"].map(sizes).notna())
     groups = known.groupby(["program", "reported_quantity", "unit", "is_of_sizes"], sort=True, dropna=False)
     for number, ((*_, is_of_sizes), part) in enumerate(groups, start=1):
@@ -42,19 +36,13 @@ def section(data: ReportData) -> Section:
         if is_of_sizes:
             beside = part["settings"].str.replace(r"(, )?size \d+ ?[A-Za-z]*$", "", regex=True)
             part = part.assign(settings=beside.replace("", None))
-        over = SIZE if is_of_sizes else None
-        for name, shown, launches in (
-            ("reported", column, by_cell(values)),
-            ("busbw", BUS, rates(BUS, values, VALUE.name)),
-        ):
-            of = (f"program-{name}-{number}", "cells", BENCHMARK, part, shown, launches, over)
-            figures += user_code.figures_of_cells(data, *of, is_log=shown is BUS)
-    tables = user_code.tables_of_cells(data, "cells", BENCHMARK, known, (VALUE, SLOWEST, BUS), "program")
-    lead = f"{LEAD} {how_to_read(rows, VALUE.name, figures=figures)}" if tables else ""
-    return Section("programs", "Programs", lead=lead, figures=tuple(figures), tables=tables)
+        for name, shown in (("reported", column), ("busbw", BUS)):
+            plot = Plot(f"program-{name}-{number}", shown, MESSAGE if is_of_sizes else None)
+            figures += figures_of(data, plot, part.dropna(subset=shown.name), least=2)
+    tables = tables_of(data, known, (VALUE, SLOWEST, BUS))
+    return section_of(("programs", "Programs"), rows, VALUE, (LEAD,), figures, tables)
 
 
-SIZE = Column("message_bytes", "message size", WHOLE, text=lambda row: size(int(row.message_bytes)))
 KINDS = user_code.kinds_of_subjects(
     *("programs", "other_program", ("{program}, {quantity}: {value}", "{program}: {value}")),
     *("best mean of {num:cell}", "result"),
@@ -81,7 +69,7 @@ def findings(data: ReportData) -> list[Finding]:
     unverified = unverified_cells(data)
     values, source = {"num": len(unverified)}, (of_cells("cells", unverified),)
     note = Finding(UNVERIFIED.name, values, source, tuple(unverified), "warnings")
-    return user_code.findings_of_subjects(KINDS, found) + ([note] if unverified else [])
+    return user_code.findings_of_subjects(data, KINDS, found) + ([note] if unverified else [])
 
 
 def unverified_cells(data: ReportData) -> list[str]:

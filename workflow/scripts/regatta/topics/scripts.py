@@ -4,35 +4,38 @@ from dataclasses import replace
 
 from regatta.core.text import is_unknown, plural, rank_word, ranks_word
 from regatta.kit.kinds import Value
+from regatta.report.chart import MOST_LABELS
 from regatta.report.findings import Finding, of_cells
-from regatta.report.panels import Section, by_cell, how_to_read, rates
+from regatta.report.panels import Section
+from regatta.report.plots import Plot, figures_of, named, section_of, tables_of
 from regatta.report.rows import Row, table_rows
 from regatta.tables.baselines import EFFICIENCY, is_baseline, is_wide
 from regatta.tables.metrics import CALL_TIMES, METRICS, STEP, THROUGHPUT, TOKENS
-from regatta.tables.primary_times import steps_by_cell
 from regatta.topics import base, user_code
-from regatta.topics.base import ReportData, Topic
+from regatta.topics.base import ReportData, Topic, full, ideal, with_context
 
 BENCHMARK = "script"
 STEP_TIME = replace(STEP, note="")
 SHOWN = ("whole_step_s", "no_sync_s", "script_exposed_s", "peak_allocated_bytes", "peak_rss_bytes")
+OTHERS = "other settings"
 COLUMNS = (STEP_TIME, *CALL_TIMES, THROUGHPUT, TOKENS, EFFICIENCY, *(one for one in METRICS if one.name in SHOWN))
+
+
+EFFICIENCIES = Plot("script-efficiency", EFFICIENCY, guides=full, context=OTHERS)
+THROUGHPUTS = Plot("script-throughput", THROUGHPUT, guides=ideal, context=OTHERS)
+STEPS = Plot("script-step", STEP_TIME, context=OTHERS)
 
 
 def section(data: ReportData) -> Section:
     """Return efficiency and throughput, or without rates the time of a step, of each script, and a table."""
-    rows, steps = data.cells_of(BENCHMARK), steps_by_cell(data.measurements)
-    others, figures = rows[(rows["cell"] != rows["baseline"]).fillna(True)], []
-    for column, of in ((EFFICIENCY, others), (THROUGHPUT, rows)):
-        figure_id, values = f"script-{column.stem}", rates(column, steps, STEP_TIME.name)
-        is_log = column is THROUGHPUT
-        figures += user_code.figures_of_cells(data, figure_id, "cells", BENCHMARK, of, column, values, is_log=is_log)
-    if not figures:
-        figures = user_code.figures_of_cells(data, "script-step", "cells", BENCHMARK, rows, STEP_TIME, by_cell(steps))
-    measured = rows.dropna(subset=STEP_TIME.name)
-    tables = user_code.tables_of_cells(data, "cells", BENCHMARK, measured, COLUMNS, "script")
-    lead = f"{LEAD} {how_to_read(rows, STEP_TIME.name, figures=figures)}" if tables else ""
-    return Section("scripts", "Training scripts", lead=lead, figures=tuple(figures), tables=tables)
+    rows = data.cells_of(BENCHMARK)
+    shown = (
+        rows if rows["settings"].nunique() <= MOST_LABELS else with_context(named(data, rows), "settings", STEP_TIME)
+    )
+    figures = [figure for plot in (EFFICIENCIES, THROUGHPUTS) for figure in figures_of(data, plot, shown, least=2)]
+    figures = figures or figures_of(data, STEPS, shown, least=2)
+    tables = tables_of(data, rows.dropna(subset=STEP_TIME.name), COLUMNS)
+    return section_of(("scripts", "Training scripts"), rows, STEP_TIME, (LEAD,), figures, tables)
 
 
 LEAD = (
@@ -64,7 +67,7 @@ def findings(data: ReportData) -> list[Finding]:
         words |= {"on": plural(num_ranks, rank_word(data.device), ranks_word(data.device))}
         cells = tuple(row.cell for row in known)
         found.append(Finding("", values, (of_cells("cells", cells),), cells, "scripts", words))
-    return user_code.findings_of_subjects(KINDS, found)
+    return user_code.findings_of_subjects(data, KINDS, found)
 
 
 def _efficiencies(data: ReportData, rows: list[Row]) -> tuple[dict, dict]:

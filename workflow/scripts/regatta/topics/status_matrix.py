@@ -21,7 +21,7 @@ from regatta.tables.bandwidth import BUSBW
 from regatta.tables.baselines import EFFICIENCY, is_wide
 from regatta.tables.metrics import CALL, THROUGHPUT
 from regatta.tables.reported import VALUE, in_unit
-from regatta.topics.base import ReportData, Topic, best_row, complete_rows, once_per_report
+from regatta.topics.base import ReportData, Topic, best_row, lacking_text, once_per_report
 from regatta.topics.custom import judged_columns
 from regatta.topics.scripts import STEP_TIME
 
@@ -95,7 +95,7 @@ def best_squares(
         known, shown = [row for row in known if any(is_known(row, column) for column in wanted)], {}
         if known:
             best, column, of_several = best_of(known, wanted)
-            note = f"{column.label} {Value.of(best, column)}, {of_several}{data.names[best.cell]}"
+            note = f"{column.label} {Value.of(best, column)}, {of_several}{data.names[best.cell]}{lacking_text(best)}"
             shown = {"note": note, **show(best, column, note)}
             if len(known) < len(ids):
                 shown["beside"] = f"{len(known)} of {len(ids)}"
@@ -112,11 +112,7 @@ def is_known(row: Row, column: Column) -> bool:
 
 
 def best_of(rows: list[Row], columns: Iterable[Column]) -> tuple[Row, Column, str]:
-    """Return the row with the best value of the first column that is known, this column, and of how many in words.
-
-    Cells with all their launches precede others. Findings on scaling and communication select alike.
-    """
-    rows = complete_rows(rows)
+    """Return the row with the best value of the first column that is known, this column, and of how many in words."""
     column = next(one for one in columns if any(is_known(row, one) for row in rows))
     rows = [row for row in rows if is_known(row, column)]
     if column is EFFICIENCY:

@@ -8,7 +8,8 @@ from regatta.core.text import ratio_text
 from regatta.kit.columns import SYNCHRONIZED, WHOLE, Column
 from regatta.kit.kinds import RESULT, Kind, Value
 from regatta.report.findings import Finding, of_cells
-from regatta.report.panels import CELL_NAME, LAUNCHES, Section, Table, name_rows
+from regatta.report.panels import Section
+from regatta.report.plots import named, tables_of
 from regatta.tables.metrics import CALL, LAYER_ERRORS, MEMORY, PASSES
 from regatta.topics.base import ReportData, Topic
 
@@ -16,6 +17,7 @@ BOTH_PASSES = replace(CALL, label="forward and backward", note=SYNCHRONIZED)
 OF_LAYER = ("parameter_bytes", "gradient_bytes", "saved_bytes", "peak_allocated_bytes")
 LAYER = (BOTH_PASSES, *PASSES, *(one for one in MEMORY if one.name in OF_LAYER), *LAYER_ERRORS)
 FEATURES = Column("hidden", "features", WHOLE)
+ORDER = ("nodes", "gpus_per_node", "implementation", "batch_size", "hidden")
 
 
 def section(data: ReportData) -> Section:
@@ -23,11 +25,10 @@ def section(data: ReportData) -> Section:
     rows, title = data.cells_of("sync_batchnorm"), "Synchronized batch norm"
     if rows["time_s"].isna().all():
         return Section("batch-norms", title)
-    order = ["nodes", "gpus_per_node", "implementation", "batch_size", "hidden"]
-    named = name_rows(rows, "sync_batchnorm", without=("hidden",)).sort_values(order, kind="stable")
-    columns = (CELL_NAME, FEATURES, LAUNCHES, *LAYER)
-    table = Table.of_columns("Time, memory and errors of a layer", columns, named, data.device, ("cells",))
-    return Section("batch-norms", title, lead=ITERATION, tables=(table,))
+    rows = named(data, rows, FEATURES).sort_values([*ORDER], kind="stable")
+    caption = "Time, memory and errors of a layer"
+    tables = tables_of(data, rows, (FEATURES, *LAYER), caption)
+    return Section("batch-norms", title, lead=ITERATION, tables=tables)
 
 
 ITERATION = (

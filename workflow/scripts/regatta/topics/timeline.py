@@ -187,7 +187,7 @@ def section(data: ReportData) -> Section:
     """Return the chart of launches by host, and their table."""
     timeline, hours = data.tables["timeline"], allocated_hours(data.tables["allocations"])
     if timeline.empty:
-        return Section("timeline", "Timeline", empty="The store has no times of launches.")
+        return Section("timeline", "Timeline")
     repeats = data.measurements.dropna(subset="launch").drop_duplicates("launch").set_index("launch")["repeat"]
     launches = plain_rows(timeline.assign(repeat=timeline["launch"].map(repeats)), (*TIMELINE, "repeat"))
     rows = bars_of(launches, plain_rows(data.tables["allocations"], tuple(ALLOCATIONS)))
@@ -206,7 +206,7 @@ def section(data: ReportData) -> Section:
         sums[part] += seconds  # with allocations, the finding on them has the shares
     shares = (f"{percent_number(sums[part] / sums.total())} % {part}" for part in STATES if sums[part])
     content = {"figure": figure, "note": " ".join(notes), "spent": ", ".join(shares)}
-    return Section("timeline", "Timeline", "", "", (), tables, "timeline.html.j2", content, (state, "quiet"))
+    return Section("timeline", "Timeline", "", (), tables, "timeline.html.j2", content, (state, "quiet"))
 
 
 def allocated_hours(allocations: pd.DataFrame) -> dict[str, float]:

@@ -4,6 +4,8 @@ Definitions: docs/metrics.md.
 """
 
 from dataclasses import replace
+from functools import partial
+from itertools import chain
 
 import numpy as np
 import pandas as pd
@@ -14,10 +16,9 @@ from regatta.core.statistics import batch_of
 from regatta.kit.columns import TEXT, WHOLE, Column, Columns
 from regatta.kit.kinds import FAIR, RESULT, SUMMARY, Kind, Value
 from regatta.model.frozen import FrozenCampaign
-from regatta.report import panels
-from regatta.report.chart import PlotAxis, size_ticks
 from regatta.report.findings import Finding, of_cells
-from regatta.report.panels import FULL_NAME, LAUNCHES, Figure, Section, Table
+from regatta.report.panels import FULL_NAME, LAUNCHES, Section, Table, on_one_shape
+from regatta.report.plots import Plot, figures_of, named, section_of
 from regatta.report.rows import table_rows
 from regatta.store.csv_files import make_table, result_column
 from regatta.store.records import BENCHMARK, RANK_BYTES
@@ -25,7 +26,7 @@ from regatta.tables.estimates import over_launches
 from regatta.tables.metrics import ACCURACY, EPOCH_TIMES, LOSSES, RUN_THROUGHPUT, TOTAL
 from regatta.topics import base
 from regatta.topics.base import ReportData, TableSpec, Topic
-from regatta.topics.memory import parts_table
+from regatta.topics.memory import parts_tables
 from regatta.topics.settings import FASTEST, fastest_of_groups
 
 ANCHOR = "training-runs"
@@ -63,8 +64,18 @@ SAME = ("epochs", "batch_size", "accumulation_steps", "seed", "norm")  # named i
 SYNTHETIC = "Synthetic images are generated from the seed; their accuracy does not transfer to CIFAR-100."
 
 
-RUN = Column("name", "run", TEXT)
-CURVES = (ACCURACY, LOSSES[1], Column("epoch_s", "epoch time"))  # columns of epochs.csv
+EPOCH = Column("epoch", "epoch", WHOLE)
+CURVES = tuple(  # columns of epochs.csv
+    Plot(
+        column.label.replace(" ", "-"),
+        replace(column, interval="", source="", better=""),
+        EPOCH,
+        line=lambda name: (*name.series, "shape", *PLACE),
+        title=lambda name: name.workload if "shape" in name.varied else on_one_shape(name),
+        source="epochs",
+    )
+    for column in (ACCURACY, LOSSES[1], Column("epoch_s", "epoch time"))
+)
 
 
 def common_of_runs(runs: pd.DataFrame) -> str:
@@ -75,60 +86,27 @@ def common_of_runs(runs: pd.DataFrame) -> str:
     return " ".join(filter(None, sentences))
 
 
-def training_tables(rows: pd.DataFrame) -> list[Table]:
-    """Return time and result of the runs, and their memory by purpose; none unmeasured. rows: with names."""
-    rows = rows.sort_values(ORDER, kind="stable")
-    measured = rows[rows["num_launches"] > 0]
-    if measured.empty:
-        return []
-    device, columns = rows["device"].iloc[0], (FULL_NAME, LAUNCHES, *OUTCOME)
-    outcome = Table.of_columns("Total time and final results", columns, rows, device, ("cells",))
-    return [*filter(None, (outcome, parts_table(measured, device)))]
-
-
-def training_run_figures(rows: pd.DataFrame, epochs: pd.DataFrame) -> list[Figure]:
-    """Return accuracy, loss and time by epoch in turn, for each workload. rows: with names."""
-    rows = rows[rows["num_launches"] > 0].sort_values(ORDER, kind="stable")
-    found = panels.panels(
-        rows,
-        lambda name: (*name.series, "shape", *PLACE),
-        lambda name: name.workload if "shape" in name.varied else panels.on_one_shape(name),
-        ("shape", *PLACE),
-    )
-    return [
-        _figure(curve, number, title, part, epochs)
-        for number, (title, part) in enumerate(found, start=1)
-        for curve in CURVES
-        if epochs.loc[epochs["cell"].isin(part["cell"]), curve.name].notna().any()
-    ]
-
-
-def _figure(curve: Column, number: int, title: str, rows: pd.DataFrame, epochs: pd.DataFrame) -> Figure:
-    known = epochs[epochs["cell"].isin(rows["cell"]) & epochs[curve.name].notna()]
-    values = known.groupby(["cell", "epoch"])[curve.name].agg(in_launches=list, median="median").reset_index()
-    points = rows.merge(values, on="cell")
-    drawn = curve.fitted(float(known[curve.name].max())) if curve.unit == "s" else curve
-    of_epoch = replace(drawn, interval="")  # that of the row is of the whole run
-    ticks = size_ticks(sorted(set(values["epoch"])), "{:,g}".format)
-    device, low = rows["device"].iloc[0], 0 if curve is ACCURACY else None
-    axes, points = (
-        (PlotAxis("epoch", ticks=ticks), PlotAxis(drawn.heading(device), low=low)),
-        points.assign(**{curve.name: points["median"]}),
-    )
-    chart = panels.chart_of(points, "epoch", of_epoch, lambda row: row.in_launches, axes)
-    figure_id, title = f"{curve.label.replace(' ', '-')}-{number}", f"{curve.label.capitalize()}: {title}"
-    shown = curve if curve.name in rows else TOTAL
-    table = Table.of_columns(title, (RUN, LAUNCHES, shown), rows, device)
-    return Figure(figure_id, title, chart, table, "epochs", curve.block_key)
+def curve_rows(runs: pd.DataFrame, epochs: pd.DataFrame, column: Column) -> pd.DataFrame:
+    """Return a row for each run and epoch: a median over launches, and the value of each launch."""
+    values = epochs[epochs[column.name].notna()].groupby(["cell", "epoch"])[column.name].agg(["median", list])
+    rows = runs.drop(columns=column.name, errors="ignore").merge(values.reset_index(), on="cell")
+    return rows.rename(columns={"median": column.name, "list": "launches"})
 
 
 def section(data: ReportData) -> Section:
+    """Return accuracy, loss and time by epoch in turn, for each workload, and tables of time, result and memory."""
     runs = data.cells_of(BENCHMARK)
-    rows = data.named(runs, BENCHMARK)
-    figures = tuple(training_run_figures(rows, data.tables["epochs"]))
-    lead = f"{common_of_runs(runs)} {panels.how_to_read(runs, 'total_s')}" if figures else ""
-    tables, empty = tuple(training_tables(rows)), "No training run was measured."
-    return Section(ANCHOR, "Training runs", empty, lead, figures, tables)
+    rows = runs[runs["num_launches"] > 0]
+    if rows.empty:
+        return Section(ANCHOR, "Training runs")
+    rows = named(data, rows).sort_values(ORDER, kind="stable")
+    curves = [figures_of(data, plot, curve_rows(rows, data.tables["epochs"], plot.column)) for plot in CURVES]
+    titles = list(dict.fromkeys(figure.title.partition(": ")[2] for of in curves for figure in of))
+    figures = sorted(chain(*curves), key=lambda figure: titles.index(figure.title.partition(": ")[2]))
+    columns = (FULL_NAME, LAUNCHES, *OUTCOME)
+    outcome = Table.of_columns("Total time and final results", columns, rows, data.device, ("cells",))
+    tables = (outcome, *parts_tables(data, rows))
+    return section_of((ANCHOR, "Training runs"), runs, TOTAL, (common_of_runs(rows),), figures, tables)
 
 
 KINDS = (
@@ -173,14 +151,15 @@ def findings(data: ReportData) -> list[Finding]:
         values |= {"total": Value.of(fastest, TOTAL), "accuracy": Value.of(fastest, ACCURACY)}
         source = of_cells("cells", [fastest.cell, *(row.cell for row in group)])
         found.append(Finding("training", values, (source,), (fastest.cell,), ANCHOR))
-    summary = []
-    for first in base.headline_rows(data, found, lambda one: one.cells)[:1]:
-        values = {"total_s": first.values["total"], "accuracy_ratio": first.values["accuracy"]}
-        values["epochs"] = first.values["epochs"]
-        words = {name: first.values[name] for name in ("name", "near", "num_undecided")}
-        words["num_workloads"] = len(found) if len(found) > 1 else None
-        summary.append(replace(first, kind="training_runs", values=values, words=words))
-    return [*summary, *found, *_different_losses(data)]
+    return [*base.with_summary(data, found, partial(_summary, len(found))), *_different_losses(data)]
+
+
+def _summary(num_workloads: int, first: Finding) -> Finding:
+    values = {"total_s": first.values["total"], "accuracy_ratio": first.values["accuracy"]}
+    values["epochs"] = first.values["epochs"]
+    words = {name: first.values[name] for name in ("name", "near", "num_undecided")}
+    words["num_workloads"] = num_workloads if num_workloads > 1 else None
+    return replace(first, kind="training_runs", values=values, words=words)
 
 
 def _different_losses(data: ReportData) -> list[Finding]:

@@ -52,7 +52,6 @@ class Side:
 def section(data: ReportData) -> Section:
     comparisons = data.tables["comparisons"]
     axis = axis_label(tables.versus_of(data.campaign)["axis"])
-    empty = f"No two cells that differ only in {axis}, the axis set by versus, have valid launches on both sides."
     alike = comparisons[(comparisons["verdict"] == tables.ALIKE).fillna(False)]
     environments = found = tuple(_environments(data))
     if len(alike):
@@ -61,13 +60,13 @@ def section(data: ReportData) -> Section:
     lead += " Environment differences are listed below." if environments else ""
     judged = texts.judged_rows(comparisons)
     if not len(judged):
-        return Section("comparisons", "Comparisons", empty, lead, tables=found)
+        return Section("comparisons", "Comparisons", lead, tables=found)
     found = (pairs_table(judged, "Largest effects"), *found)
     fold = f"Ratios: all {len(judged):,} pairs are equivalent" if texts.is_equal(judged) else ""
     content = {"matrices": heatmap.ratio_matrices(comparisons, data.names, fold)}
     template, state = "matrix.html.j2", (plural(len(judged), "pair"), "quiet")
     first = changes_figure(judged)
-    return Section("comparisons", "Comparisons", empty, lead, (), found, template, content, state, headline=first)
+    return Section("comparisons", "Comparisons", lead, (), found, template, content, state, headline=first)
 
 
 @once_per_report

@@ -64,7 +64,7 @@ def named_rows(chosen: pd.DataFrame, models: pd.DataFrame, benchmark: str) -> pd
 def section(data: ReportData) -> Section:
     shown = tuple(filter(None, (model_table(name, data.tables[name], cells_of_curves(data)[name]) for name in SHOWN)))
     lead = "If a curve has no model, the details of its cells state why." if shown else ""
-    return Section("models", "Fitted models", "No measurement is suitable for a model.", lead, tables=shown)
+    return Section("models", "Fitted models", lead, tables=shown)
 
 
 REASONS = {  # why there is no model, by a part of the text in the column `refusal`

@@ -12,6 +12,7 @@ from regatta.core.verdicts import Verdict
 from regatta.kit.kinds import FAIR, RESULT, SUMMARY, Kind, Value
 from regatta.report.findings import Finding, Source, of_cells, percent_number
 from regatta.report.page import threads_by_shape
+from regatta.report.panels import launches
 from regatta.report.rows import Row, table_rows
 from regatta.tables.baselines import (
     EFFICIENCY,
@@ -37,7 +38,7 @@ KINDS = (
     Kind(
         *("scaling", SUMMARY),
         lead=(
-            "{what} on {on}: {lowest_ratio:number} to {highest_ratio:number}",
+            "{what} on {on}: {range}",
             "{what} on {on}: {lowest_ratio}",
             "{what} on {on}: {best_open}: {unknown}",
             "{what} on {on}: {unknown}",
@@ -101,12 +102,16 @@ def findings(data: ReportData) -> list[Finding]:
 
 def candidates(rows: Sequence[Row]) -> list[Row]:
     """Return the measured cells of the largest world size; if any have all their launches, those alone."""
-    return complete_rows(on_most_ranks([row for row in rows if not is_unknown(row.step_s)]))
+    return complete_rows(_on_most_ranks(rows))
+
+
+def _on_most_ranks(rows: Sequence[Row]) -> list[Row]:
+    return on_most_ranks([row for row in rows if not is_unknown(row.step_s)])
 
 
 def fastest(rows: Sequence[Row]) -> Row:
-    """Return the fastest of the candidates, the first of equal ones."""
-    return best_row(candidates(rows), THROUGHPUT)
+    """Return the fastest measured cell of the largest world size, the first of equal ones."""
+    return best_row(_on_most_ranks(rows), THROUGHPUT)
 
 
 @once_per_report
@@ -179,7 +184,7 @@ def _throughputs(data: ReportData) -> list[Finding]:
 
     Workloads are not compared.
     """
-    highest = [fastest(rows) for rows in workloads(data) if candidates(rows)]
+    highest = [best_row(of, THROUGHPUT) for rows in workloads(data) if (of := candidates(rows))]
     most = max((row.world_size for row in highest), default=0)
     num_largest, found = sum(row.world_size == most for row in highest), []
     for row in sorted(highest, key=lambda row: row.world_size != most)[:MOST_THROUGHPUTS]:
@@ -211,7 +216,8 @@ def losses_of(row: Row) -> dict[str, float]:
 
 @dataclass(frozen=True)
 class Bar:
-    """Where the throughput of one cell goes. group: workload and settings; label: shape. parts: in percent.
+    """Where the throughput of one cell goes. group: workload and settings; label: shape. parts: in percent. launches:
+    those with a value, of those planned.
 
     The first part is what is left, the others are lost; None: unknown, or does not apply. A gain is negative.
     """
@@ -220,6 +226,7 @@ class Bar:
     label: str
     cell: str
     parts: tuple[float | None, ...]
+    launches: str = ""
 
 
 @once_per_report
@@ -242,7 +249,8 @@ def loss_bars(data: ReportData) -> list[Bar]:
             if not (is_wide(row) or value.estimate > SUSPECT_RATIO) and abs(left - value.estimate) < ROUNDING:
                 shares = (left, *(losses.get(part.name) for part in PARTS_OF_LOSS))
                 percents = tuple(None if share is None else 100 * share for share in shares)
-                bar = Bar(name.without("shape", "bucket_cap_mb").full, name.parts["shape"], row.cell, percents)
+                group, label = name.without("shape", "bucket_cap_mb").full, name.parts["shape"]
+                bar = Bar(group, label, row.cell, percents, launches(row))
                 found.append((-row.world_size, natural(bar.group), bar))
         groups += [found] if found else []
     groups.sort(key=lambda found: found[0][:2])
@@ -261,9 +269,11 @@ def _summary(data: ReportData) -> Finding:
     found.sort(key=lambda finding: finding.values["efficiency"].estimate)
     names = {finding.cells[0]: _workload(data.cell_names[finding.cells[0]]) for finding in found}
     groups = {name: [one for one in found if _certainty(one) == name] for name in map(_certainty, found)}
-    ends, summed, known = groups.get("certain", []), {bar.cell for bar in loss_bars(data)}, {}
-    for end in (one for one in ends if one.cells[0] in summed):
+    ends, known = groups.get("certain", []), {}
+    for end in ends if largest > 1 else ():
         losses, noise = end.values["losses_ratio"], end.values["noise"]
+        if abs(1 - sum(losses.values()) - end.values["efficiency"].estimate) >= ROUNDING:
+            continue
         known[end.cells[0]] = {part: loss for part, loss in losses.items() if part not in noise}
     lost = {cell: max(losses, key=losses.get) for cell, losses in known.items() if max(losses.values(), default=0) > 0}
     missing, ranks = _without_result(data, largest), ranks_word(data.device)
@@ -278,6 +288,8 @@ def _summary(data: ReportData) -> Finding:
         value = end.values["efficiency"]
         values[f"{name}_ratio"] = replace(value, low=None, high=None) if len(ends) > 1 else value
         words[name] = names[end.cells[0]] if len(ends) > 1 else ""
+    if len(ends) > 1:
+        words["range"] = f"{values['lowest_ratio']:number} to {values['highest_ratio']:number}"
     for name, listed in (("open", still_open), ("suspect", groups.get("suspect", ()))):
         words[name] = [f"{names[one.cells[0]]} {one.values['efficiency']}" for one in listed]
     words["unknown"] = "too noisy" if "uncertain" in groups else "undecided"

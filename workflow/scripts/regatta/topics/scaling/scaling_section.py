@@ -3,24 +3,24 @@
 import math
 from collections import defaultdict
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 
 import pandas as pd
 
-from regatta.core.names import PLACE
-from regatta.core.text import NOT_PLANNED, is_unknown, rank_word, thousands
-from regatta.kit.columns import TEXT, Column
+from regatta.core.names import PLACE, CellName
+from regatta.core.text import NOT_PLANNED, rank_word
 from regatta.model.frozen import FrozenCampaign
 from regatta.report import panels
 from regatta.report.chart import COLORS, LEVEL, Chart, PlotAxis, Style
 from regatta.report.findings import percent_number
 from regatta.report.page import is_large
-from regatta.report.panels import CELL_NAME, FULL_NAME, LAUNCHES, MOST_FIGURES, Figure, Section, Table
+from regatta.report.panels import FULL_NAME, MOST_FIGURES, Figure, Section, Table
+from regatta.report.plots import Plot, figures_of, named, section_of
 from regatta.report.rows import table_rows
 from regatta.tables.baselines import EFFICIENCY, PARTS_OF_LOSS
 from regatta.tables.efficiencies import EFFICIENCIES, STRONG, efficiencies_table
-from regatta.tables.metrics import METRICS, PER_RANK, STEP, THROUGHPUT
-from regatta.tables.primary_times import steps_by_cell
-from regatta.topics.base import ReportData, TableSpec, Topic
+from regatta.tables.metrics import METRICS, STEP, THROUGHPUT
+from regatta.topics.base import ReportData, TableSpec, Topic, full, ideal, with_context
 from regatta.topics.scaling.scaling_findings import (
     KINDS,
     Bar,
@@ -36,23 +36,22 @@ MOST_ROWS = 40  # rows shown in the table of baselines; the CSV has all
 
 def section(data: ReportData) -> Section | None:
     scaling = data.cells_of("train_step")
-    placed = data.named(scaling, "train_step")
-    efficiency, throughput = scaling_figures(placed, steps_by_cell(data.measurements), data.device)
-    tables = baseline_tables(data.tables["efficiencies"], placed, data.device)
+    rows = panel_rows(data, scaling)
+    throughput, efficiency = figures_of(data, THROUGHPUT_PLOT, rows), figures_of(data, EFFICIENCY_PLOT, rows)
+    tables = baseline_tables(data.tables["efficiencies"], rows, data.device)
     if not throughput and not tables:
         return None
-    common = panels.common_words(scaling) if len(scaling) else ""
+    common = panels.common_words(scaling)
     lead = f"All workloads: {common}. Batch size is per {rank_word(data.device)}." if common else ""
-    drawn = panels.how_to_read(scaling, "step_s", figures=(*efficiency, *throughput)) if throughput else ""
-    if is_large(data.campaign):  # charts of so many workloads are alike
-        efficiency, throughput = (), ()
-        drawn = "Efficiency of each workload and shape: heatmap above. Throughput: all cells, below."
     peaks = peaks_text(data.campaign, scaling, set(data.ok["gpu"].dropna()))
     above = above_texts(scaling, losses := losses_figures(data))
-    lead = " ".join(filter(None, (reference_text(data), lead, drawn, *above, peaks)))
-    figures = (efficiency or throughput) + losses
-    folded = ("Throughput", throughput) if efficiency else ("", ())
-    return Section("scaling", "Scaling", "", lead, figures, tables, folded=folded, headline=headline(data, placed))
+    sentences, shown = [reference_text(data), lead, *above, peaks], [*(efficiency or throughput), *losses]
+    folded = ("Throughput", tuple(throughput)) if efficiency else ("", ())
+    if is_large(data.campaign):  # charts of so many workloads are alike
+        sentences.append("Efficiency of each workload and shape: heatmap above. Throughput: all cells, below.")
+        shown, folded = losses, ("", ())
+    more = {"folded": folded, "headline": headline(data, rows)}
+    return section_of(("scaling", "Scaling"), scaling, STEP, sentences, shown, tables, **more)
 
 
 LEAST_ABOVE = 1.005  # what is shown as 101 %
@@ -76,9 +75,9 @@ def losses_figures(data: ReportData) -> tuple[Figure, ...]:
     labels = {bar.label for bar in shown}
     title = f"Throughput breakdown{f' at {min(labels)}' if len(labels) == 1 else ', largest shapes first'}"
     title += f": {len(shown)} of {len(bars)} bars" if len(shown) < len(bars) else ""
-    columns = ("cell", *(f"{head[0].upper()}{head[1:]} (%)" for head in heads))
+    columns = ("cell", "n", *(f"{head[0].upper()}{head[1:]} (%)" for head in heads))
     texts = ([NOT_PLANNED if part is None else f"{part:z.1f}" for part in bar.parts] for bar in bars)
-    lines = tuple((data.names[bar.cell], *text) for bar, text in zip(bars, texts, strict=True))
+    lines = tuple((data.names[bar.cell], bar.launches, *text) for bar, text in zip(bars, texts, strict=True))
     table = Table("Throughput breakdown", columns, lines, cells=tuple(bar.cell for bar in bars))
     marks = [
         {"cell": bar.cell, "group": bar.group, "y": bar.label, "part": head, "x": part}
@@ -142,67 +141,39 @@ def peaks_text(campaign: FrozenCampaign, scaling: pd.DataFrame, gpus: Collection
 
 # Throughput and efficiency over the number of ranks.
 
-Steps = dict[str, list[float]]  # seconds per step of each launch, by cell
-LEAST_ZOOMED = 0.6  # lowest efficiency of an axis that does not begin at 0
-BRIEF_NAME = Column("brief_name", "cell", TEXT, text=lambda row: row.cell_name.brief)
 MOST_LINES = {False: 6, True: 12}  # of the headline, whose labels stand at their ends; rows, if it has one size
-OTHER_BUCKETS = "other bucket sizes"
+OF_PANEL = {"line": panels.series_fields, "title": lambda name: name.workload, "context": "other bucket sizes"}
+THROUGHPUT_PLOT, EFFICIENCY_PLOT = (
+    Plot(of.label, of, None, tuple(one for one in METRICS if one.table == of.label), guides=guides, **OF_PANEL)
+    for of, guides in ((THROUGHPUT, ideal), (EFFICIENCY, full))
+)
 
 
-def scaling_figures(scaling: pd.DataFrame, steps: Steps, device: str) -> tuple[tuple[Figure, ...], tuple[Figure, ...]]:
-    """Return the figures of efficiency and those of throughput, of each workload. scaling: rows with names."""
-    split = panels.panels(scaling, context="bucket_cap_mb")
-    shown = [(title, with_context(rows)) for title, rows in split if rows["step_s"].notna().any()]
-    if not shown:
-        return (), ()
-    if len(shown) > MOST_FIGURES:
-        shown.sort(key=lambda panel: _lowest_efficiency(panel[1]))
-    rates = PlotAxis(THROUGHPUT.heading(device), is_log=True, show=thousands)
-    ratios = efficiency_axis(pd.concat([rows for _, rows in shown]), device)
-    efficiencies, throughputs = [], []
-    for number, (title, rows) in enumerate(shown, start=1):
-        others = rows[(rows["cell"] != rows["baseline"]).fillna(True)]
-        sizes = sorted({1, *rows.loc[rows["step_s"].notna(), "world_size"]})
-        of_rank = (others[PER_RANK.name] / others[EFFICIENCY.name]).max()
-        ideal = () if is_unknown(of_rank) else (("ideal", tuple((n, float(of_rank) * n) for n in sizes)),)
-        throughputs.append(_figure(number, title, rows, steps, THROUGHPUT, rates, ideal))
-        if ideal:
-            efficiencies.append(_figure(number, title, others, steps, EFFICIENCY, ratios, full_line(others)))
-    return tuple(efficiencies), tuple(throughputs)
-
-
-def _figure(
-    number: int, title: str, rows: pd.DataFrame, steps: Steps, column: Column, axis: PlotAxis, guides: tuple
-) -> Figure:
-    """Return the figure of a rate over the ranks. A launch has the column's value for its time per step."""
-    return panels.figure_of_cells(
-        *(f"{column.label}-{number}", f"{column.label.capitalize()}: {title}", rows, "world_size", column),
-        panels.rates(column, steps, STEP.name),
-        (panels.ranks_axis(rows[rows["step_s"].notna()]), axis),
-        (CELL_NAME, LAUNCHES, *(one for one in METRICS if one.table == column.label)),
-        "cells",
-        guides=guides,
-        context=OTHER_BUCKETS,
-    )
-
-
-def full_line(rows: pd.DataFrame) -> tuple:
-    """Return the guide at 100 %."""
-    return (("100 %", tuple((end, 100) for end in (min(rows["world_size"]), max(rows["world_size"])))),)
+def panel_rows(data: ReportData, rows: pd.DataFrame) -> pd.DataFrame:
+    """Return rows with the bucket sizes that are context; of many workloads, the least efficient first."""
+    rows = with_context(named(data, rows), "bucket_cap_mb", THROUGHPUT)
+    if rows["workload"].nunique() <= MOST_FIGURES:
+        return rows
+    known = rows[rows["efficiency_ratio"].notna()].groupby("workload")
+    places = {workload: float(fastest(table_rows(of)).efficiency_ratio) for workload, of in known}
+    return rows.assign(subject_place=rows["workload"].map(places).fillna(math.inf))
 
 
 def headline(data: ReportData, rows: pd.DataFrame) -> Figure | None:
-    """Return the efficiency of the fastest cell of each size, a line for each workload and stack.
+    """Return the efficiency on each size, a line for the configuration of each workload and stack that is the fastest
+    on most ranks.
 
     Of one size, that of the fastest cell of each workload, stack and strategy. Of more than MOST_LINES, those of the
     workloads with the lowest efficiency. None without any. rows: with names.
     """
+    rows = rows.assign(configuration=[name.without("shape").full for name in rows["cell_name"]])
     known = rows[rows["efficiency_ratio"].notna() & (rows["cell"] != rows["baseline"]).fillna(False)]
     is_one_size = known["world_size"].nunique() < 2
     lines, kinds = [], ["workload", "stack", "backend", *(["strategy"] if is_one_size else [])]
     for _, of_line in known.groupby(kinds, sort=True):
-        best = [fastest(table_rows(of_size)) for _, of_size in of_line.groupby("world_size", sort=True)]
-        lines += [best] if is_one_size or len(best) > 1 else []
+        is_chosen = of_line["configuration"] == fastest(table_rows(of_line)).configuration
+        of_sizes = of_line[is_chosen].sort_values("world_size", kind="stable")
+        lines += [table_rows(of_sizes)] if is_one_size or of_sizes["world_size"].nunique() > 1 else []
     if not lines:
         return None
     lines.sort(key=lambda line: (-line[-1].world_size, line[-1].efficiency_ratio))
@@ -212,46 +183,21 @@ def headline(data: ReportData, rows: pd.DataFrame) -> Figure | None:
         drawn += of_workload if len(drawn) + len(of_workload) <= MOST_LINES[is_one_size] else []
     drawn = drawn or lines[: MOST_LINES[is_one_size]]
     num_drawn = len({line[-1].workload for line in drawn})
-    shown = known[known["cell"].isin({row.cell for line in drawn for row in line})]
+    rows = rows[rows["world_size"].isin(known["world_size"])] if is_one_size else rows
+    shown = rows[rows["configuration"].isin({row.configuration for line in drawn for row in line})]
     shown = shown.sort_values("workload", kind="stable")
-    names, always = shown["cell_name"], ("subject", "strategy")
-    series = names.iloc[0].series if is_one_size else ()
-    label = [name.say("subject", *name.settings, *series, *PLACE, always=always) for name in names]
-    title = "Scaling efficiency of the fastest cells"
+    title = "Scaling efficiency of the fastest configurations"
     if num_drawn < len(workloads):  # of several lines of a workload, the others may be the highest of all
         has_one = len(lines) == len(workloads)
         of = f"{num_drawn} of {len(workloads)} workloads"
         title += f": lowest {of}" if has_one else f": {of}, those with the lowest values"
-    return panels.figure_of_cells(
-        *("headline", title, shown.assign(label=label), "world_size", EFFICIENCY),
-        panels.rates(EFFICIENCY, steps_by_cell(data.measurements), STEP.name),
-        (panels.ranks_axis(shown), efficiency_axis(shown, data.device)),
-        (BRIEF_NAME, LAUNCHES, EFFICIENCY),
-        "cells",
-        guides=full_line(shown),
-    )
+    plot = Plot("headline", EFFICIENCY, line=headline_fields, title=lambda _: "", most=MOST_LINES[True], guides=full)
+    [figure] = figures_of(data, plot, shown.drop(columns="is_context"))
+    return replace(figure, id="headline", title=title, table=replace(figure.table, caption=title))
 
 
-def efficiency_axis(rows: pd.DataFrame, device: str) -> PlotAxis:
-    """Return the axis of efficiencies; it begins above 0 if their intervals are above LEAST_ZOOMED."""
-    lowest = rows[["efficiency_ratio", "efficiency_low_ratio"]].min(axis=None)
-    low = math.floor(10 * lowest - 0.5) * 10 if not is_unknown(lowest) and lowest > LEAST_ZOOMED else 0
-    return PlotAxis(EFFICIENCY.heading(device), low=low, value=lambda percent: percent_number(percent / 100))
-
-
-def _lowest_efficiency(rows: pd.DataFrame) -> float:
-    """Return the efficiency of the fastest cell at the largest shape with one; infinity without any."""
-    known = table_rows(rows[rows["efficiency_ratio"].notna()])
-    return float(fastest(known).efficiency_ratio) if known else math.inf
-
-
-def with_context(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return rows with `is_context`: whether their bucket size is not the fastest at the largest shape of its kind."""
-    kinds = defaultdict(list)
-    for row in table_rows(rows[rows["step_s"].notna()]):
-        kinds[row.cell_name.without("shape", "bucket_cap_mb").full].append(row)
-    best = {fastest(rows).label for rows in kinds.values()}
-    return rows.assign(is_context=~rows["label"].isin(best))
+def headline_fields(name: CellName) -> tuple[str, ...]:
+    return ("subject", *name.settings, *PLACE)
 
 
 TABLES = {

@@ -203,7 +203,7 @@ def section(data: ReportData) -> Section | None:
         return None
     figures = _rank_times(worst := _worst_of(stragglers, hosts), data)
     tables, summary = late_tables(stragglers, hosts, data.device), "Stragglers" if worst is None else ""
-    return Section("stragglers", "Stragglers", "", STRIP if figures else "", figures, tables, summary=summary)
+    return Section("stragglers", "Stragglers", STRIP if figures else "", figures, tables, summary=summary)
 
 
 def _worst_of(stragglers: pd.DataFrame, hosts: pd.DataFrame):

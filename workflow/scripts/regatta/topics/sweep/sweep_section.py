@@ -252,7 +252,7 @@ def section(data: ReportData) -> Section | None:
     words = [f"{num} {name}" for name in ("failed", "slower") if (num := len(counts_of(data, nodes)[name]))]
     state, title = (", ".join(words), "bad" if words else ""), "Nodes" if noun == "node" else "Nodes and pairs"
     first = next(iter(figures), None)  # the first screen has it
-    return Section("sweep", title, "", lead, figures[1:], (), "matrix.html.j2", content, state, headline=first)
+    return Section("sweep", title, lead, figures[1:], (), "matrix.html.j2", content, state, headline=first)
 
 
 def _cited(data: ReportData, noun: str) -> str | None:

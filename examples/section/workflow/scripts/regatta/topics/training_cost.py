@@ -1,32 +1,25 @@
 """Cost of training: GPU-hours for a million samples, and what of them scaling losses cost. From cells.csv."""
 
-from regatta.core.text import percent, rank_word, three
-from regatta.report.panels import Section, Table, launches, name_rows
+from regatta.core.text import percent, three
+from regatta.kit.columns import Column
+from regatta.report.panels import Section
+from regatta.report.plots import Plot, figures_of, section_of, tables_of
+from regatta.tables.metrics import COST_OF_SAMPLES
 from regatta.topics.base import ReportData, Topic
 
-SAMPLES, SECONDS_PER_HOUR = 1_000_000, 3600
+HOURS = Column(
+    "cost_hours_per_million_samples",
+    "{hours} per million samples",
+    text=lambda row: three(row.cost_hours_per_million_samples),
+)
+LOST = Column("efficiency_ratio", "lost to scaling (%)", text=lambda row: percent(1 - row.efficiency_ratio))
+PLOT = Plot("cost", COST_OF_SAMPLES)
 
 
 def section(data: ReportData) -> Section:
-    rows = data.cells_of("train_step").dropna(subset="throughput_per_gpu_samples_per_s")
-    tables = (_table(name_rows(rows, "train_step"), data.device),) if len(rows) else ()
-    return Section("cost", "Cost of training", "No training step was measured.", tables=tables)
-
-
-def _table(rows, device: str) -> Table:
-    hours = f"{rank_word(device)}-hours per million samples"
-    body = tuple(
-        (
-            row.cell_name.full,
-            launches(row),
-            three(SAMPLES / row.throughput_per_gpu_samples_per_s / SECONDS_PER_HOUR),
-            percent(1 - row.efficiency_ratio),
-        )
-        for row in rows.sort_values("throughput_per_gpu_samples_per_s", ascending=False).itertuples()
-    )
-    return Table(
-        "Cost of training, cheapest first", ("cell", "n", hours, "lost to scaling (%)"), body, sources=("cells",)
-    )
+    rows = data.cells_of("train_step").dropna(subset=COST_OF_SAMPLES.name)
+    tables = tables_of(data, rows, (HOURS, LOST), "Cost of training {}")
+    return section_of(("cost", "Cost of training"), rows, COST_OF_SAMPLES, (), figures_of(data, PLOT, rows), tables)
 
 
 TERM = (
