@@ -24,7 +24,7 @@ STATES = {  # state of a square -> what the key says of it
     "missing": "not measured or not started",
     "skipped": "skipped: reason in the details of the cell",
 }
-Place = tuple[tuple[str, ...], str, str]
+Position = tuple[tuple[str, ...], str, str]
 
 
 @dataclass(frozen=True)
@@ -130,7 +130,7 @@ def shape_columns(shapes: Iterable[tuple[int, int]]) -> tuple[str, ...]:
     return tuple(shape(*place) for place in sorted(set(shapes), key=lambda place: (place[0] * place[1], place)))
 
 
-def by_workload_and_shape(cells: Iterable[Cell], names: Mapping[str, CellName]) -> dict[Place, tuple[str, ...]]:
+def by_workload_and_shape(cells: Iterable[Cell], names: Mapping[str, CellName]) -> dict[Position, tuple[str, ...]]:
     """Return the cells of each square: workloads in their order, with other settings and stacks down, shapes across."""
     places, order = defaultdict(list), {}
     for cell in cells:

@@ -13,7 +13,7 @@ from regatta.kit.columns import Column
 from regatta.kit.kinds import Value
 from regatta.model.frozen import Cell
 from regatta.report.findings import percent_number
-from regatta.report.matrix import Matrix, Place, Square, by_workload_and_shape, shape_columns, shapes_caption
+from regatta.report.matrix import Matrix, Position, Square, by_workload_and_shape, shape_columns, shapes_caption
 from regatta.report.page import BAD_MARK, MARKS, count_failed, shown_status
 from regatta.report.panels import Section
 from regatta.report.rows import Row, table_rows
@@ -62,7 +62,7 @@ def statuses_by_cell(data: ReportData) -> dict[str, Counter]:
     return statuses
 
 
-def square_of(place: Place, cells: Iterable[str], statuses: Counter, subject: str, **shown: object) -> Square:
+def square_of(place: Position, cells: Iterable[str], statuses: Counter, subject: str, **shown: object) -> Square:
     """Return a square with what failed of its measurements. statuses: their numbers. shown: nothing without a value."""
     planned = Counter({status: num for status, num in statuses.items() if status != "skipped"})
     bad = planned - Counter(ok=planned["ok"] if shown else 0)

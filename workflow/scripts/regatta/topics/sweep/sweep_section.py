@@ -10,7 +10,7 @@ from regatta.core.text import is_unknown, natural
 from regatta.kit.kinds import MOST_NAMES, NOTE, RESULT, SUMMARY, Kind, Value
 from regatta.report.chart import BAD, COLORS, GREY, GUIDE, Chart, PlotAxis, Style
 from regatta.report.findings import PROBLEMS, Finding, Source, of_rows
-from regatta.report.matrix import Matrix, Place, Square
+from regatta.report.matrix import Matrix, Position, Square
 from regatta.report.page import count_failed
 from regatta.report.panels import LAUNCHES, Figure, Section, Table
 from regatta.report.rows import Row, table_rows
@@ -327,7 +327,7 @@ def _nodes_matrix(data: ReportData, rows: pd.DataFrame) -> Matrix:
     return Matrix(caption, columns, tuple(squares), "Nodes by workload", most_dense=0, **fields)
 
 
-def _square(data: ReportData, place: Place, row: Row) -> Square:
+def _square(data: ReportData, place: Position, row: Row) -> Square:
     """Return the square of a table row."""
     cells, name = () if is_unknown(row.cell) else (row.cell,), f"{row.hosts}: {row.workload}"
     num_failed = 0 if cells else failed_hosts(data).get(row.hosts, 0)  # of a node that has no cell itself
