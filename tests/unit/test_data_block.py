@@ -15,12 +15,12 @@ from typed import cell_row, make_tables, typed
 
 from regatta.core import benchmarks
 from regatta.core.verdicts import verdict_text
+from regatta.kit.columns import table_rows
 from regatta.kit.kinds import FAIR, LOW, NOTE, Kind
 from regatta.report.cell_launches import TIMES, cell_status
 from regatta.report.explore import cell_indices, data_block, decoded, encoded
 from regatta.report.findings import Finding
 from regatta.report.page import load_template
-from regatta.report.rows import table_rows
 from regatta.store.csv_files import COLLECTED, MEASUREMENTS, columns_in, make_table
 from regatta.topics.catalog import marks, warnings_by_cell
 from regatta.topics.comparison.comparison_tables import RATIO

@@ -8,7 +8,7 @@ import pytest
 from synthetic import analyse, write_laptop
 
 from regatta.core.errors import UserError
-from regatta.report.rows import table_rows
+from regatta.kit.columns import table_rows
 from regatta.store import frozen_files
 from regatta.store.csv_files import FLAG, REAL, TEXT, WHOLE, make_table, to_csv
 from regatta.store.frozen_files import read_frozen

@@ -6,7 +6,7 @@ from regatta.compare import gate
 from regatta.model.frozen import FrozenCampaign, FrozenCell
 from regatta.model.launches import LaunchHeader
 from regatta.store import collect as store
-from regatta.tables import cells, efficiencies
+from regatta.tables import baselines, cells
 from regatta.topics import catalog
 from regatta.topics.comparison import comparison_tables as comparison
 from regatta.topics.scaling import scaling_section as section
@@ -38,7 +38,7 @@ def _takes_json(function):
 
 
 alike_stacks = _takes_json(comparison.alike_stacks)
-baselines_of = _takes_json(efficiencies.baselines_of)
+baselines_of = _takes_json(baselines.baselines_of)
 cell_pairs = _takes_json(comparison.cell_pairs)
 cell_row = _takes_json(store.cell_row)
 collect = _takes_json(catalog.collect)
@@ -64,4 +64,4 @@ step_cells, call_cells, norm_cells = map(_cells_of, ("train_step", "collective",
 
 
 def efficiencies_table(campaign, measurements):
-    return efficiencies.efficiencies_table(typed(campaign), measurements, cells_table(campaign, measurements))
+    return baselines.efficiencies_table(typed(campaign), measurements, cells_table(campaign, measurements))

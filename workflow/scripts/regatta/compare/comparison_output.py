@@ -2,9 +2,9 @@
 
 from regatta.compare.campaigns import CampaignResults, CampaignsCompared
 from regatta.core.text import UNKNOWN, duration, plural
+from regatta.kit.columns import table_rows
 from regatta.model.frozen import Cell, names_by_id
 from regatta.report.findings import Finding
-from regatta.report.rows import table_rows
 from regatta.topics.base import once_per_report
 from regatta.topics.comparison import sides, texts
 from regatta.topics.comparison.comparison_section import NOT_KNOWN, NOTHING, Difference

@@ -15,10 +15,10 @@ from regatta.compare.comparison_output import names_and_lists
 from regatta.core.files import address
 from regatta.core.text import change_text, duration, is_unknown, signed_percent, three
 from regatta.core.verdicts import verdict_text
+from regatta.kit.columns import Row, table_rows
 from regatta.model.frozen import names_by_id
 from regatta.report.cell_launches import OF_CELL
 from regatta.report.explore import NOT_CELLS, facet_texts, facets_of, rounded, settings_of
-from regatta.report.rows import Row, table_rows
 from regatta.topics.comparison import texts
 
 VERDICTS = {  # words of filters, and headings of the summary

@@ -11,8 +11,8 @@ from regatta.compare.comparison_output import aligned, campaign_text, distinct_n
 from regatta.compare.pairs import change_text
 from regatta.compare.trends import change_marks, environment_changes, x_of_campaign
 from regatta.core.text import UNKNOWN, duration, is_unknown, with_minus_signs
+from regatta.kit.columns import Row, table_rows
 from regatta.model.frozen import names_by_id
-from regatta.report.rows import Row, table_rows
 from regatta.topics.comparison.texts import judged_rows
 
 # Changes at the end of the axis. It is linear up to 0.5, beyond logarithmic: of 3, the ends are +300 and -75 %.

@@ -16,9 +16,8 @@ from regatta.compare.campaigns import CampaignResults, match_key, read_campaign,
 from regatta.compare.comparison_output import difference_text
 from regatta.core.errors import UserError
 from regatta.core.text import UNKNOWN, one_line, ratio_text
-from regatta.kit.columns import EACH, Column
+from regatta.kit.columns import EACH, Column, Row, table_rows
 from regatta.model.frozen import FrozenCell, names_by_id
-from regatta.report.rows import Row, table_rows
 from regatta.store.launch_files import read_file
 from regatta.tables.bandwidth import BUSBW
 from regatta.tables.baselines import BASELINE, EFFICIENCY, EFFICIENCY_KIND

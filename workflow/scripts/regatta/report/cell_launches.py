@@ -14,9 +14,9 @@ import pandas as pd
 
 from regatta.core.files import address
 from regatta.core.text import is_unknown, three, time_scale
+from regatta.kit.columns import table_rows
 from regatta.launchers import LAUNCHERS
 from regatta.report.page import PARTLY_FAILED, STATUSES, count_failed, marked_status, shown_status
-from regatta.report.rows import table_rows
 
 MOST_LAUNCHES_WITH_QUANTILES = 30_000  # about 1.5 MB of data; beyond, a launch has only its medians
 DIGITS = 4  # of a launch's times

@@ -16,12 +16,11 @@ from types import MappingProxyType
 from regatta.core.benchmarks import all_axes, axes_of, benchmark_names
 from regatta.core.names import CellName
 from regatta.core.text import NOT_PLANNED, UNKNOWN, is_unknown, natural, ranks_word, with_minus_signs
-from regatta.kit.columns import EACH, OF_CURVE, OF_PAIR, TEXT, WHOLE, Column, Columns
+from regatta.kit.columns import EACH, OF_CURVE, OF_PAIR, TEXT, WHOLE, Column, Columns, Row, table_rows
 from regatta.model.frozen import Cell, FrozenCampaign, Stack
 from regatta.report.cell_launches import OF_CELLS, WORST_FIRST, Texts, add_launches, launch_files, printable
 from regatta.report.page import marked_status
 from regatta.report.panels import Figure
-from regatta.report.rows import Row, table_rows
 from regatta.report.stack_facts import stack_facts
 from regatta.store.collect import cell_row
 from regatta.store.csv_files import CELL

@@ -10,10 +10,9 @@ import pandas as pd
 from regatta.core.benchmarks import all_axes
 from regatta.core.names import PLACE, SEPARATOR, CellName, cell_names, value_text
 from regatta.core.text import interval_heading, is_unknown, natural
-from regatta.kit.columns import TEXT, WHOLE, Column
+from regatta.kit.columns import TEXT, WHOLE, Column, table_rows
 from regatta.report.chart import Chart
 from regatta.report.draw import draw
-from regatta.report.rows import table_rows
 from regatta.store.csv_files import cell_columns, quoted
 
 COMMON = ("image_size", "context_length", "dtype", "batch_size")  # named even if they are the same everywhere

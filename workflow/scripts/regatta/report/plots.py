@@ -13,7 +13,7 @@ import pandas as pd
 
 from regatta.core.names import PLACE, CellName
 from regatta.core.text import device_words, plural, prefixed, ranks_word, shape, size, thousands
-from regatta.kit.columns import Column
+from regatta.kit.columns import Column, table_rows
 from regatta.report.chart import GUIDE, MAX_LAUNCHES, Chart, PlotAxis, size_ticks, styles_of
 from regatta.report.findings import percent_number
 from regatta.report.panels import (
@@ -28,7 +28,6 @@ from regatta.report.panels import (
     in_order,
     panels,
 )
-from regatta.report.rows import table_rows
 from regatta.tables.primary_times import steps_by_cell, values_by_cell
 
 LOG_RATIO = 16  # values that differ by more are on a logarithmic axis

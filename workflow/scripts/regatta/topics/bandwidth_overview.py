@@ -2,9 +2,9 @@
 
 from collections import defaultdict
 
+from regatta.kit.columns import Row
 from regatta.report.findings import percent_number
 from regatta.report.matrix import Matrix, shape_columns, shapes_caption
-from regatta.report.rows import Row
 from regatta.tables.bandwidth import BUSBW, PEAK_SHARE
 from regatta.topics.base import ReportData
 from regatta.topics.status_matrix import best_squares

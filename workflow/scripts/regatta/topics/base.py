@@ -18,13 +18,12 @@ import pandas as pd
 from regatta.core.benchmarks import SAMPLES_LABEL, load_benchmark
 from regatta.core.names import CellName
 from regatta.core.text import is_unknown
-from regatta.kit.columns import Column, Columns
+from regatta.kit.columns import Column, Columns, table_rows
 from regatta.kit.kinds import FAIR, LOW, Kind
 from regatta.model.frozen import FrozenCampaign
 from regatta.report.commands import command_words
 from regatta.report.findings import Finding
 from regatta.report.panels import Section, name_rows
-from regatta.report.rows import table_rows
 from regatta.tables.baselines import EFFICIENCY
 from regatta.tables.cells import rows_of
 from regatta.tables.metrics import THROUGHPUT

@@ -7,11 +7,11 @@ import pandas as pd
 
 from regatta.core.names import PLACE, SEPARATOR, CellName
 from regatta.core.text import is_unknown, plural, shape, three
+from regatta.kit.columns import table_rows
 from regatta.kit.kinds import FAIR, RESULT, SUMMARY, Kind, Value
 from regatta.report.findings import Finding, of_cells
 from regatta.report.panels import Section
 from regatta.report.plots import Plot, figures_of, named, section_of
-from regatta.report.rows import table_rows
 from regatta.tables.bandwidth import ALGBW, BUSBW, MESSAGE, PEAK, PEAK_SHARE, links_of
 from regatta.tables.metrics import CALL, ERRORS, LATENCY, MEMORY
 from regatta.topics import base

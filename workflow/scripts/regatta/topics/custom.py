@@ -5,12 +5,11 @@ from dataclasses import replace
 import pandas as pd
 
 from regatta.core.benchmarks import axes_of
-from regatta.kit.columns import REAL, WHOLE, Column
+from regatta.kit.columns import REAL, WHOLE, Column, table_rows
 from regatta.model.frozen import FrozenCampaign
 from regatta.report.findings import Finding
 from regatta.report.panels import Section
 from regatta.report.plots import Plot, figures_of, section_of, tables_of
-from regatta.report.rows import table_rows
 from regatta.store.csv_files import TYPES
 from regatta.tables.cells import results_of
 from regatta.tables.metrics import CALL

@@ -3,11 +3,11 @@
 from dataclasses import replace
 
 from regatta.campaign.program_entries import is_unverified, size_of
+from regatta.kit.columns import Row, table_rows
 from regatta.kit.kinds import NOTE, Kind
 from regatta.report.findings import Finding, of_cells
 from regatta.report.panels import Section
 from regatta.report.plots import Plot, figures_of, section_of, tables_of
-from regatta.report.rows import Row, table_rows
 from regatta.tables.bandwidth import BUSBW, MESSAGE
 from regatta.tables.reported import SLOWEST, VALUE, in_unit
 from regatta.topics import user_code

@@ -3,12 +3,12 @@
 from dataclasses import replace
 
 from regatta.core.text import is_unknown, plural, rank_word, ranks_word
+from regatta.kit.columns import Row, table_rows
 from regatta.kit.kinds import Value
 from regatta.report.chart import MOST_LABELS
 from regatta.report.findings import Finding, of_cells
 from regatta.report.panels import Section
 from regatta.report.plots import Plot, figures_of, named, section_of, tables_of
-from regatta.report.rows import Row, table_rows
 from regatta.tables.baselines import EFFICIENCY, is_baseline, is_wide
 from regatta.tables.metrics import CALL_TIMES, METRICS, STEP, THROUGHPUT, TOKENS
 from regatta.topics import base, user_code

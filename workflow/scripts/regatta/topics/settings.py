@@ -14,9 +14,8 @@ import pandas as pd
 from regatta.core.best_settings import best_settings
 from regatta.core.moderation import FALSE_DISCOVERIES, adjust_for_number
 from regatta.core.text import is_unknown
-from regatta.kit.columns import FLAG, TEXT, WHOLE, Column, Columns, in_file
+from regatta.kit.columns import FLAG, TEXT, WHOLE, Column, Columns, Row, in_file
 from regatta.kit.kinds import Value
-from regatta.report.rows import Row
 from regatta.store.csv_files import SHAPE_COLUMNS, make_table
 from regatta.tables.cells import rows_of
 from regatta.tables.primary_times import Times, batch_name, times_by_cell

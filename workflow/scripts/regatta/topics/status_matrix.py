@@ -9,14 +9,13 @@ from dataclasses import replace
 from functools import partial
 
 from regatta.core.text import is_unknown, plural, status_text, three
-from regatta.kit.columns import Column
+from regatta.kit.columns import Column, Row, table_rows
 from regatta.kit.kinds import Value
 from regatta.model.frozen import Cell
 from regatta.report.findings import percent_number
 from regatta.report.matrix import Matrix, Position, Square, by_workload_and_shape, shape_columns, shapes_caption
 from regatta.report.page import BAD_MARK, MARKS, count_failed, shown_status
 from regatta.report.panels import Section
-from regatta.report.rows import Row, table_rows
 from regatta.tables.bandwidth import BUSBW
 from regatta.tables.baselines import EFFICIENCY, is_wide
 from regatta.tables.metrics import CALL, THROUGHPUT

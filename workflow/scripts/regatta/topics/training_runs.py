@@ -13,13 +13,12 @@ import pandas as pd
 from regatta.core.benchmarks import axes_of
 from regatta.core.names import PLACE, cell_names
 from regatta.core.statistics import batch_of
-from regatta.kit.columns import TEXT, WHOLE, Column, Columns
+from regatta.kit.columns import TEXT, WHOLE, Column, Columns, table_rows
 from regatta.kit.kinds import FAIR, RESULT, SUMMARY, Kind, Value
 from regatta.model.frozen import FrozenCampaign
 from regatta.report.findings import Finding, of_cells
 from regatta.report.panels import FULL_NAME, LAUNCHES, Section, Table, on_one_shape
 from regatta.report.plots import Plot, figures_of, named, section_of
-from regatta.report.rows import table_rows
 from regatta.store.csv_files import make_table, result_column
 from regatta.store.records import BENCHMARK, RANK_BYTES
 from regatta.tables.estimates import over_launches

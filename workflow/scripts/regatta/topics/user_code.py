@@ -2,10 +2,9 @@
 
 from dataclasses import replace
 
-from regatta.kit.columns import Column
+from regatta.kit.columns import Column, Row
 from regatta.kit.kinds import RESULT, SUMMARY, Kind, Value
 from regatta.report.findings import Finding, of_cells
-from regatta.report.rows import Row
 from regatta.topics.base import ReportData, best_row, headline_rows, on_most_ranks, with_summary
 
 BEST_OF = "best mean of {num:cell}"

@@ -3,9 +3,9 @@
 import pandas as pd
 
 from regatta.core.text import UNKNOWN, interval_heading, is_unknown
+from regatta.kit.columns import table_rows
 from regatta.report.chart import GREY, GUIDE, Chart, PlotAxis, Style, styles_of
 from regatta.report.panels import Figure, Table
-from regatta.report.rows import table_rows
 from regatta.topics.comparison import comparison_tables as tables
 from regatta.topics.comparison.sides import pair_text, with_labels
 from regatta.topics.comparison.texts import difference_text

@@ -7,9 +7,9 @@ import pandas as pd
 
 from regatta.core.names import SEPARATOR, cell_names
 from regatta.core.text import UNKNOWN, is_unknown, plural, shape
+from regatta.kit.columns import Row, table_rows
 from regatta.report.matrix import Matrix, Square, shape_columns
 from regatta.report.panels import ORDER
-from regatta.report.rows import Row, table_rows
 from regatta.topics.base import plain_rows
 from regatta.topics.comparison import sides, texts
 from regatta.topics.comparison.texts import difference_text

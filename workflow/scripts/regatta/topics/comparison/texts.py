@@ -21,9 +21,9 @@ from regatta.core.verdicts import (
     span_text,
     verdict_text,
 )
+from regatta.kit.columns import table_rows
 from regatta.kit.kinds import FAIR, LOW, NOTE, RESULT, SUMMARY, Kind, filled, joined
 from regatta.report.findings import Finding, Source, excess_text, percent_number
-from regatta.report.rows import table_rows
 from regatta.topics.base import plain_rows
 from regatta.topics.comparison.comparison_tables import ALIKE, MARGIN, RATIO, by_effect, half_widths
 from regatta.topics.comparison.sides import axis_label, axis_text, pair_text, sides_text

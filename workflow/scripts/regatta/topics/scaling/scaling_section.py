@@ -9,6 +9,7 @@ import pandas as pd
 
 from regatta.core.names import PLACE, CellName
 from regatta.core.text import NOT_PLANNED, rank_word
+from regatta.kit.columns import table_rows
 from regatta.model.frozen import FrozenCampaign
 from regatta.report import panels
 from regatta.report.chart import COLORS, LEVEL, Chart, PlotAxis, Style
@@ -16,9 +17,7 @@ from regatta.report.findings import percent_number
 from regatta.report.page import is_large
 from regatta.report.panels import FULL_NAME, MOST_FIGURES, Figure, Section, Table
 from regatta.report.plots import Plot, figures_of, named, section_of
-from regatta.report.rows import table_rows
-from regatta.tables.baselines import EFFICIENCY, PARTS_OF_LOSS
-from regatta.tables.efficiencies import EFFICIENCIES, STRONG, efficiencies_table
+from regatta.tables.baselines import EFFICIENCIES, EFFICIENCY, PARTS_OF_LOSS, STRONG, efficiencies_table
 from regatta.tables.metrics import METRICS, STEP, THROUGHPUT
 from regatta.topics.base import ReportData, TableSpec, Topic, full, ideal, with_context
 from regatta.topics.scaling.scaling_findings import (

@@ -7,13 +7,13 @@ import pandas as pd
 
 from regatta.core.names import cell_names
 from regatta.core.text import is_unknown, natural
+from regatta.kit.columns import Row, table_rows
 from regatta.kit.kinds import MOST_NAMES, NOTE, RESULT, SUMMARY, Kind, Value
 from regatta.report.chart import BAD, COLORS, GREY, GUIDE, Chart, PlotAxis, Style
 from regatta.report.findings import PROBLEMS, Finding, Source, of_rows
 from regatta.report.matrix import Matrix, Position, Square
 from regatta.report.page import count_failed
 from regatta.report.panels import LAUNCHES, Figure, Section, Table
-from regatta.report.rows import Row, table_rows
 from regatta.topics.base import ReportData, TableSpec, Topic, once_per_report, plain_rows
 from regatta.topics.comparison.comparison_tables import by_effect
 from regatta.topics.comparison.heatmap import RATIO_NOTE, RATIO_STATES, ratio_shown
