@@ -1,6 +1,5 @@
 """Names of results and parameters of users that meet other names: in cells.csv, on the page, and in the index."""
 
-import itertools
 import shutil
 
 import pandas as pd
@@ -94,13 +93,12 @@ def test_a_campaign_has_the_same_files_whatever_campaigns_the_process_has_read_b
     for name, (result, kind) in {"a": ("speed", "string"), "b": ("renamed", "integer")}.items():
         write(tmp_path / name, result, kind)  # each in a process of its own
         alone[name] = files_of(tmp_path / name)
-    for order in itertools.permutations("ab"):
-        for name in (*order, order[0]):
-            shutil.rmtree(tmp_path / name / "cache")
-            rebuild(tmp_path / name, next((tmp_path / name).glob("campaign.*.json")))
-            found = files_of(tmp_path / name)
-            assert {file: text for file, text in found.items() if text != alone[name][file]} == {}, (name, order)
-            assert "speed" not in found["measurements.csv"] or name == "a"
+    for name in "aba":  # each after the other
+        shutil.rmtree(tmp_path / name / "cache")
+        rebuild(tmp_path / name, next((tmp_path / name).glob("campaign.*.json")))
+        found = files_of(tmp_path / name)
+        assert {file: text for file, text in found.items() if text != alone[name][file]} == {}, name
+        assert "speed" not in found["measurements.csv"] or name == "a"
 
 
 def files_of(folder) -> dict[str, str]:
