@@ -144,8 +144,8 @@ def test_the_finding_on_collectives_lists_the_algorithms_that_may_be_as_fast(tmp
     assert other.values["near"] == ()
     assert "ring" in data.names[finding.cells[0]]
     assert sorted(finding.values["near"]) == ["butterfly", "halving_doubling"]
-    assert finding.values["num_candidates"] == 6  # with all launches
-    assert (finding.words["compared"], finding.words["shapes"]) == (6, ["1×4"])
+    assert finding.values["num_candidates"] == 8
+    assert (finding.words["compared"], finding.words["shapes"]) == (8, ["1×4"])
 
 
 def test_settings_are_equal_only_if_the_highest_end_of_their_intervals_is_small():

@@ -149,7 +149,7 @@ def findings(data: ReportData) -> list[Finding]:
     """Return the highest mean bus bandwidth at the largest shape of each operation, all-reduce first, with its size.
 
     Without any bandwidth, the lowest time per call. Operations are not compared; of cells that differ in their
-    algorithm alone, `near` has those that may be as fast. Those with all their launches precede others.
+    algorithm alone, `near` has those that may be as fast.
     """
     rows = data.cells_of("collective").dropna(subset=CALL.name)
     column = BUSBW if rows[BUSBW.name].notna().any() else CALL
