@@ -2,7 +2,7 @@
 
 Measured: zero_grad, forward, loss, backward with gradient synchronization, optimizer step. Then, alternating: the same
 step without gradient synchronization, and the synchronization alone; this gives the exposed communication.
-Why: its time on one rank relative to many is the scaling efficiency of a machine and its settings.
+Why: its time on one rank relative to many says how a machine and its settings scale.
 Not included: reading and decoding images, copying a batch to the device, evaluation, checkpoints. Every step has the
 same random batch. Times say nothing about accuracy.
 

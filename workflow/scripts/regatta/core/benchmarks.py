@@ -69,7 +69,7 @@ class Benchmark:
     subject: the first part of its cells' names, such as {model}. primary_time: column and label of the time of a launch
     by which its cells are judged. is_sampled: the campaign's sampling sets the number of iterations; else a parameter
     does (epochs). has_windows: iterations are also timed back to back, in windows (sampling.windows_ratio).
-    has_baseline: efficiency against the campaign's baseline is computed for it. is_alone: a launch measures one cell.
+    has_baseline: its cells are compared with the campaign's baseline. is_alone: a launch measures one cell.
     file: with the declaration. declaration: of a benchmark outside Regatta's tree (workflow/schemas/frozen.yaml).
     """
 

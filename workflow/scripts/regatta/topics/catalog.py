@@ -234,7 +234,7 @@ def drawn_figures(data: ReportData) -> list[Figure]:
 def terms(data: ReportData) -> list[tuple[str, str]]:
     """Return the terms of the primary time, and of the topics that have rows."""
     found = base.primary_text(data.ok["benchmark"], primary_columns(data.measurements))
-    text = "The time of a launch from which efficiency, bandwidth, intervals, comparisons and sweeps derive."
+    text = "The time of a launch from which rates, their intervals, comparisons and sweeps derive."
     primary = [("Primary time", f"{text} {found}.")] if found else []
     topics = topics_of(data.campaign)
     used = [topic for topic in topics if _has_rows(topic, data)]
