@@ -91,7 +91,7 @@ def test_a_campaign_has_the_same_files_whatever_campaigns_the_process_has_read_b
     monkeypatch.setattr(benchmarks, "_custom", {})
     alone = {}
     for name, (result, kind) in {"a": ("speed", "string"), "b": ("renamed", "integer")}.items():
-        write(tmp_path / name, result, kind)  # each in a process of its own
+        write(tmp_path / name, result, kind)  # each in another process
         alone[name] = files_of(tmp_path / name)
     for name in "aba":  # each after the other
         shutil.rmtree(tmp_path / name / "cache")

@@ -35,7 +35,7 @@ MARKERS = tuple(SIGNS)
 DASHES = ((), (5, 2), (1.5, 1.5), (6, 2, 1.5, 2), (9, 3), (3, 1.5))
 FAINTEST = 0.4  # opacity of the first series of a hue
 MOST_LABELS = 6  # of lines, at their ends; of more there is a legend
-LEAST_ABOVE_0, LEAST_SPAN = 0.5, 0.04  # of the highest value: an axis begins above 0 if all are higher; its length
+LEAST_ZOOMED, LEAST_SPAN = 0.6, 0.04  # of the highest value: an axis begins above 0 if all are higher; its length
 MOST_TICKS, MAX_LAUNCHES = 6, 1000  # of more launches only the ranges are drawn
 ZOOMED = "zoomed"  # beside the label of an axis that does not start at 0
 
@@ -85,7 +85,7 @@ class PlotAxis:
             around = max(1.1, (high / low) ** 0.07)
             low, high = low / around, high * around
         else:
-            low = 0 if self.low is None and 0 < low < LEAST_ABOVE_0 * high else low
+            low = 0 if self.low is None and 0 < low < LEAST_ZOOMED * high else low
             around = 0.07 * max(high - low, LEAST_SPAN * abs(high)) or 0.07
             low, high = low - around * (self.low is None and low != 0), high + around * (self.high is None)
         axes.set(**{f"{name}scale": "log" if self.is_log else "linear", f"{name}lim": (low, high)})

@@ -14,7 +14,7 @@ import pandas as pd
 from regatta.core.names import PLACE, CellName
 from regatta.core.text import device_words, plural, prefixed, ranks_word, shape, size, thousands
 from regatta.kit.columns import Column, table_rows
-from regatta.report.chart import GUIDE, MAX_LAUNCHES, Chart, PlotAxis, size_ticks, styles_of
+from regatta.report.chart import GUIDE, LEAST_ZOOMED, MAX_LAUNCHES, Chart, PlotAxis, size_ticks, styles_of
 from regatta.report.findings import percent_number
 from regatta.report.panels import (
     CELL_NAME,
@@ -31,7 +31,6 @@ from regatta.report.panels import (
 from regatta.tables.primary_times import steps_by_cell, values_by_cell
 
 LOG_RATIO = 16  # values that differ by more are on a logarithmic axis
-LEAST_ZOOMED = 0.6  # of the highest value: an axis begins above 0 if all are higher
 PREFIXED = {"s": (1, "s"), "gb_per_s": (1e9, "B/s")}  # ticks of a logarithmic axis: by unit, its factor and name
 Guides = Callable[[pd.DataFrame], Iterable[tuple[str, "pd.Series | float"]]]
 
