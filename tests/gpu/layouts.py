@@ -37,7 +37,9 @@ SAMPLING = {
     "target_precision": 0.5, "min_seconds": 0.02, "max_seconds": 0.1, "min_samples": 4, "max_samples": 100,
     "max_warmup_seconds": 0.1, "windows_ratio": 0.3,
 }  # fmt: skip
-CELL_SECONDS, START_SECONDS, HANG_SECONDS = 30, 60, 6
+# On CPUs, ranks share the cores with whatever else runs.
+CELL_SECONDS, START_SECONDS = {"cuda": 30, "cpu": 150}, {"cuda": 60, "cpu": 150}
+HANG_SECONDS = 6
 PREFLIGHT_SECONDS, LEFT_SECONDS = 45, 10
 TRANSPORT, NETWORK = re.compile(r"\bvia ([A-Z][A-Za-z0-9]*/[\w/-]+)"), re.compile(r"\bUsing network (\S.*?)\s*$", re.M)
 
@@ -133,7 +135,7 @@ def make_batch(name: str, layout: Layout, device: str, folder: Path) -> LayoutBa
         cell: {
             "spec": common | {"benchmark": benchmark, "version": version, "parameters": parameters},
             "command": f"layouts.py {name}",
-            "limit_seconds": HANG_SECONDS if benchmark == "hang" else CELL_SECONDS,
+            "limit_seconds": HANG_SECONDS if benchmark == "hang" else CELL_SECONDS[device],
         }
         for cell, (benchmark, version, parameters) in cells.items()
     }
@@ -141,7 +143,7 @@ def make_batch(name: str, layout: Layout, device: str, folder: Path) -> LayoutBa
     content = {
         "schema": 1, "campaign": f"layout-{name}", "device": device, "nodes": layout.nodes,
         "gpus_per_node": gpus_per_node, "stacks": {name: {"env": env, "python": None}}, "cells": whole,
-        "launch_start_seconds": START_SECONDS,
+        "launch_start_seconds": START_SECONDS[device],
         "launches": [{"stack": name, "repeat": 0, "cells": of_launch} for of_launch in launches],
     }  # fmt: skip
     return LayoutBatch(folder / "batches" / name, content)
