@@ -6,7 +6,7 @@ from torch import nn
 from algorithms import batchnorm
 from harness.peers import Ranks
 from workloads.cifar import NUM_CLASSES
-from workloads.models import import_torchvision_models
+from workloads.models import import_torchvision
 
 MODELS = ("cifar_cnn", "resnet18")
 NORMS = ("batch", "own_sync", "torch_sync")
@@ -43,7 +43,7 @@ def build_model(name: str, norm: str) -> nn.Module:
     if name == "cifar_cnn":
         model = CifarCnn()
     else:
-        model = import_torchvision_models().get_model(name, weights=None, num_classes=NUM_CLASSES)
+        model = import_torchvision().get_model(name, weights=None, num_classes=NUM_CLASSES)
     if norm == "own_sync":
         return batchnorm.convert(model)
     return nn.SyncBatchNorm.convert_sync_batchnorm(model) if norm == "torch_sync" else model

@@ -5,6 +5,7 @@ lm_<size>, on random tokens. Every rank has a different batch, so that without g
 """
 
 import difflib
+import importlib
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 
@@ -112,7 +113,7 @@ def build_model(name: str, image_size: int) -> nn.Module:
 
     Raises ValueError if torchvision has no classifier of that name, RuntimeError if torchvision itself does not work.
     """
-    models = import_torchvision_models()
+    models = import_torchvision()
     known = models.list_models(module=models)
     if name not in known:
         nearest = difflib.get_close_matches(name, known, n=1, cutoff=0)
@@ -126,10 +127,10 @@ def build_model(name: str, image_size: int) -> nn.Module:
     return models.get_model(name, weights=None, num_classes=NUM_CLASSES, **arguments)
 
 
-def import_torchvision_models():
-    """Import torchvision.models on demand: a collective runs in an image without torchvision."""
+def import_torchvision(name: str = "torchvision.models"):
+    """Import a module of torchvision on demand: a collective runs in an image without torchvision."""
     try:
-        import torchvision.models
+        module = importlib.import_module(name)
     except ModuleNotFoundError as error:
         if error.name != "torchvision":
             raise
@@ -139,7 +140,7 @@ def import_torchvision_models():
         # Builds for different CUDA versions fail with "operator torchvision::nms does not exist" (pytorch/vision#8671).
         remedy = "Install both from the same index, for the same CUDA version."
         raise RuntimeError(f"torchvision does not match torch {torch.__version__}: {error}. {remedy}") from error
-    return torchvision.models
+    return module
 
 
 def loss_function(name: str) -> Callable[[object, torch.Tensor], torch.Tensor]:
