@@ -7,7 +7,7 @@ import numpy as np
 from common import Figure, report
 
 from regatta.core.moderation import FALSE_DISCOVERIES, adjust_for_number
-from regatta.topics.comparison.comparison_tables import MARGIN
+from regatta.tables.pairs import MARGIN
 from regatta.topics.slow_launches import MIN_CELLS, SLOW_FACTOR, p_of_each
 
 LAUNCHES, CELLS, VARIATIONS = (3, 5, 10), (3, 6, 24), (0.02, 0.08, 0.2)

@@ -8,23 +8,18 @@ from synthetic import train_cell
 from typed import comparisons_table, margins_of
 
 from regatta.core.verdicts import Compared
-from regatta.tables.primary_times import sides_of, times_by_cell
-from regatta.topics.comparison.comparison_tables import (
+from regatta.tables.pairs import (
     ALIKE,
     MARGIN,
     Margin,
     alike_that_differ,
     by_effect,
-    is_within_margin,
-)
-from regatta.topics.comparison.texts import (
     half_widths,
-    interval_text,
-    launches_text,
-    margin_text,
+    is_within_margin,
     repeats_needed,
-    verdict_text,
 )
+from regatta.tables.primary_times import sides_of, times_by_cell
+from regatta.topics.comparison.texts import interval_text, launches_text, margin_text, verdict_text
 
 CONTAINED, BOUND = cell_of("contained"), cell_of("bound")
 SIX = [1.0, 1.1, 1.2, 1.3, 1.4, 1.5]

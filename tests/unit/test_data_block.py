@@ -22,8 +22,8 @@ from regatta.report.explore import cell_indices, data_block, decoded, encoded
 from regatta.report.findings import Finding
 from regatta.report.page import load_template
 from regatta.store.csv_files import COLLECTED, MEASUREMENTS, columns_in, make_table
+from regatta.tables.pairs import RATIO
 from regatta.topics.catalog import marks, warnings_by_cell
-from regatta.topics.comparison.comparison_tables import RATIO
 
 TIME = "2026-11-21T23:00:00Z"
 STACKS = ("contained", "bound")

@@ -12,11 +12,11 @@ from synthetic import collective_cell, train_cell
 from typed import judge
 
 import warm_start
-from regatta.compare.gate import compare_all, gate_text, junit
+from regatta.compare.gate import gate_text, junit
 from regatta.compare.gate_rules import ALLOCATION_VARIATION, LIKELY, POLICIES
 from regatta.core.schemas import load_schema
 from regatta.core.text import status_text
-from regatta.core.verdicts import Compared, judge_all
+from regatta.core.verdicts import Compared, compare_all, judge_all
 
 SCRIPTS = Path(__file__).resolve().parents[2] / "workflow" / "scripts"
 

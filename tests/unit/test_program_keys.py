@@ -14,7 +14,6 @@ from synthetic import make_campaign
 from typed import cell_pairs
 
 from regatta.campaign import program_entries as programs
-from regatta.compare.campaigns import match_key
 from regatta.core import recorded_times
 from regatta.core.benchmarks import load_benchmark, undeclared
 from regatta.core.errors import UserError
@@ -29,6 +28,7 @@ from regatta.run import program_launches as runs
 from regatta.store.history import summarize
 from regatta.store.launch_files import read_launch_file
 from regatta.store.records import problem_of
+from regatta.tables.pairs import match_key
 
 RATE = {"match": r"rate: (\S+)", "unit": "Gflop/s", "better": "larger"}
 ENTRY = {

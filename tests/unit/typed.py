@@ -6,9 +6,8 @@ from regatta.compare import gate
 from regatta.model.frozen import FrozenCampaign, FrozenCell
 from regatta.model.launches import LaunchHeader
 from regatta.store import collect as store
-from regatta.tables import baselines, cells
+from regatta.tables import baselines, cells, pairs
 from regatta.topics import catalog
-from regatta.topics.comparison import comparison_tables as comparison
 from regatta.topics.scaling import scaling_section as section
 from regatta.topics.sweep import sweep_tables as sweep
 
@@ -37,21 +36,21 @@ def _takes_json(function):
     return called
 
 
-alike_stacks = _takes_json(comparison.alike_stacks)
+alike_stacks = _takes_json(pairs.alike_stacks)
 baselines_of = _takes_json(baselines.baselines_of)
-cell_pairs = _takes_json(comparison.cell_pairs)
+cell_pairs = _takes_json(pairs.cell_pairs)
 cell_row = _takes_json(store.cell_row)
 collect = _takes_json(catalog.collect)
-comparisons_table = _takes_json(comparison.comparisons_table)
+comparisons_table = _takes_json(pairs.comparisons_table)
 judge = _takes_json(gate.judge)
 make_tables = _takes_json(catalog.make_tables)
-margins_of = _takes_json(comparison.margins_of)
+margins_of = _takes_json(pairs.margins_of)
 read_collected = _takes_json(store.read_collected)
 peaks_text = _takes_json(section.peaks_text)
 sweep_nodes_table = _takes_json(sweep.sweep_nodes_table)
 sweep_pairs_table = _takes_json(sweep.sweep_pairs_table)
 topics_of = _takes_json(catalog.topics_of)
-versus_of = _takes_json(comparison.versus_of)
+versus_of = _takes_json(pairs.versus_of)
 
 
 def _cells_of(benchmark: str):

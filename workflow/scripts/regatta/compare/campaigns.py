@@ -8,39 +8,28 @@ from pathlib import Path
 
 import pandas as pd
 
-from regatta.campaign.expansion import canonical_json
-from regatta.compare.fields import matched_fields, single_differences
+from regatta.compare.fields import single_differences
 from regatta.compare.gate_rules import allocation_variation_of, gate_difference
 from regatta.core.benchmarks import benchmark_names, load_benchmark
 from regatta.core.errors import UserError, nearest
 from regatta.core.text import one_line
-from regatta.core.verdicts import Compared, compare_all
 from regatta.formats.base import Options
 from regatta.formats.importer import import_files
 from regatta.kit.kinds import joined
-from regatta.model.frozen import Cell, FrozenCampaign, FrozenCell
+from regatta.model.frozen import FrozenCampaign, FrozenCell
 from regatta.report.page import read_headers
 from regatta.run.preflight import latest_preflight
-from regatta.store.collect import cell_row
 from regatta.store.csv_files import MEASUREMENTS, read_csv
 from regatta.store.frozen_files import read_frozen, read_frozen_campaign
 from regatta.tables.facts import Difference, Fact, differences_by_stack, facts_of
-from regatta.tables.primary_times import primary_columns, sides_of, times_by_cell
+from regatta.tables.pairs import BASE_ONLY, TEST_ONLY, by_effect, pairs_of_campaigns
 from regatta.topics.base import fallback_text
 from regatta.topics.catalog import collect
-from regatta.topics.comparison.comparison_tables import Margin, by_effect, compared_table
 
 # Columns of measurements.csv. As few as possible, since an old file may not have the others.
 NEEDED = ("cell", "status", "p50_s", "repeat", "launch", "time_utc")
 PRIMARY_TIMES = tuple(load_benchmark(name).primary_time["column"] for name in benchmark_names())
 USED_IF_PRESENT = ("benchmark", *PRIMARY_TIMES)
-
-BASE, TEST = "only in base", "only in test"  # reasons for which a cell has no counterpart
-
-
-def match_key(cell: Cell) -> str:
-    """Return a text that identifies what a cell measures. Its id does not: an upgraded image changes it."""
-    return canonical_json(matched_fields(cell) | ({"hosts": cell.hosts} if cell.hosts else {}))
 
 
 def check_baseline_campaign(results: Path) -> tuple[FrozenCampaign, Path]:
@@ -156,61 +145,25 @@ def compare_campaigns(
 
     allocation_variation: for the verdicts of a gate.
     """
-    pairs, unmatched = matched_cells((base.campaign, base.measurements), (test.campaign, test.measurements))
-    fields = single_differences(unmatched.get(BASE, ()), unmatched.get(TEST, ()))
-    if not pairs and unmatched.keys() <= {BASE, TEST}:
+    sides = [(side.campaign, side.measurements) for side in (base, test)]
+    table, launches, unmatched = pairs_of_campaigns(*sides, margin, allocation_variation)
+    fields = single_differences(unmatched.get(BASE_ONLY, ()), unmatched.get(TEST_ONLY, ()))
+    if not len(table) and unmatched.keys() <= {BASE_ONLY, TEST_ONLY}:
         differences = f"Cells differ in {joined(fields)}. " if fields else ""
         raise UserError(
             f"{test.folder} has no cell in common with {base.folder}: none with the same benchmark, parameters, shape,"
             f" backend, device and stack name. {differences}Compare campaigns that share cells."
         )
-    names = {"axis": "campaign", "value": test.campaign.name, "reference_value": base.campaign.name}
-    sides = [sides for *_, sides in pairs]
-    rows = [
-        cell_row(other) | names | {"reference": cell.id, "num_planned": test.campaign.repeats_of(other)}
-        for cell, other, _ in pairs
-    ]
-    margins, verdicts = [Margin(margin, "option")] * len(rows), None
-    if allocation_variation is not None:
-        margins = [Margin(pair.margin_with(margin, allocation_variation), "gate") for pair in sides]
-        verdicts = compare_all(sides, margin, allocation_variation)
-    table, gate = compared_table(test.campaign, rows, sides, margins, verdicts), ""
+    gate = ""
     if allocation_variation is None:
         variation = allocation_variation_of(None, base.campaign, test.campaign)
-        gate = gate_difference(table.itertuples(), sides, margin, variation)
+        gate = gate_difference(table, launches, margin, variation)
     comparisons = by_effect(table).reset_index(drop=True)
-    hosts = {cell.id: ", ".join(cell.hosts) for _, cell, _ in pairs if cell.hosts}
+    hosts = {cell.id: ", ".join(cell.hosts) for cell in test.campaign.cells if cell.hosts}
     comparisons = comparisons.assign(hosts=comparisons["cell"].map(hosts)) if hosts else comparisons  # for names
     fallback = fallback_text(base.measurements, test.measurements)
     environment = differences_by_stack(base.facts, test.facts) or []
     return CampaignsCompared(base, test, comparisons, unmatched, environment, fields, fallback, gate)
-
-
-def matched_cells(
-    *campaigns: tuple[FrozenCampaign, pd.DataFrame],
-) -> tuple[list[tuple[FrozenCell, FrozenCell, Compared]], dict[str, list[FrozenCell]]]:
-    """Return the pairs of cells of two campaigns that measure the same, and the cells without a pair by the reason.
-
-    campaigns: each with its measurements.
-    """
-    columns = primary_columns(*(table for _, table in campaigns))
-    times = [times_by_cell(table, columns) for _, table in campaigns]
-    cells, others = ({match_key(cell): cell for cell in side.cells} for side, _ in campaigns)
-    pairs, unmatched = [], {BASE: [cell for key, cell in cells.items() if key not in others]}
-    for key, other in others.items():
-        cell, benchmark, version = cells.get(key), other.benchmark, other.version
-        if cell is None:
-            reason = TEST
-        elif (old := cell.version) != version:
-            reason = f"not compared, measured by version {old} of {benchmark} in base and {version} in test"
-        elif cell.id not in times[0] or other.id not in times[1]:
-            reason = f"not compared, no ok launch in {'test' if cell.id in times[0] else 'base'}"
-        else:
-            sides = sides_of(times[0][cell.id], times[1][other.id], benchmark, is_same_campaign=False)
-            pairs.append((cell, other, sides))
-            continue
-        unmatched.setdefault(reason, []).append(other)
-    return pairs, {reason: cells for reason, cells in unmatched.items() if cells}
 
 
 def read_imported(path: Path, stack: str | None, options: Options, scratch: Path) -> CampaignResults:

@@ -6,9 +6,9 @@ from regatta.kit.columns import table_rows
 from regatta.model.frozen import Cell, names_by_id
 from regatta.report.findings import Finding
 from regatta.tables.facts import NOT_KNOWN, NOTHING, Difference
+from regatta.tables.pairs import is_within_margin, judged_rows
 from regatta.topics.base import once_per_report
 from regatta.topics.comparison import sides, texts
-from regatta.topics.comparison.comparison_tables import is_within_margin
 
 SHOWN = 10  # cells of a list
 LABELS = {"verdicts": "Pairs", "compared": "Difference", "environment": "Environment"}  # by kind of a finding
@@ -71,7 +71,7 @@ def aligned(rows: list[tuple[str, ...]]) -> list[str]:
 @once_per_report
 def statements(found: CampaignsCompared) -> list[tuple[str, str, str, str]]:
     """Return anchor, label, lead and text of each finding: the verdicts, what differs in times, and in environments."""
-    judged = sides.with_labels(texts.judged_rows(found.comparisons))
+    judged = sides.with_labels(judged_rows(found.comparisons))
     known = [difference.name for difference in found.environment if not difference.name.startswith(NOT_KNOWN)]
     is_known = found.has_environments
     words = {"num": len(known), "names": known if is_known else [], "unknown": "" if is_known else "no launch files"}

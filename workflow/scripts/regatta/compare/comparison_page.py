@@ -4,10 +4,11 @@ from pathlib import Path
 
 from regatta.compare.campaigns import CampaignsCompared
 from regatta.compare.comparison_output import campaign_text, names_and_lists, statements, title_of
-from regatta.compare.pairs import VERDICTS, counts_of, pairs_block
+from regatta.compare.pair_list import VERDICTS, counts_of, pairs_block
 from regatta.core.text import plural
 from regatta.report.explore import encoded
 from regatta.report.page import load_template
+from regatta.tables.pairs import judged_rows
 from regatta.topics.comparison import heatmap, texts
 from regatta.topics.comparison.comparison_section import environment_tables
 
@@ -17,7 +18,7 @@ def comparison_page(found: CampaignsCompared, path: Path, gate: tuple[str, str] 
 
     gate: its result and what it is based on.
     """
-    judged, comparisons = texts.judged_rows(found.comparisons), found.comparisons
+    judged, comparisons = judged_rows(found.comparisons), found.comparisons
     order = {cell.id: place for place, cell in enumerate(found.test.campaign.cells)}
     planned = comparisons.sort_values("cell", key=lambda cells: cells.map(order))
     block, content = pairs_block(found, path), None

@@ -8,15 +8,10 @@ from regatta.core.benchmarks import axes_of, load_benchmark
 from regatta.core.names import value_text
 from regatta.core.text import one_line, plural
 from regatta.model.frozen import Cell
+from regatta.tables.pairs import matched_fields
 
-PLACE = ("nodes", "gpus_per_node", "backend", "device")
 MOST_TEXT = 80  # characters of a value
 UNKNOWN = "not stated"
-
-
-def matched_fields(cell: Cell) -> dict[str, object]:
-    """Return what cells are matched by, with each parameter as a field."""
-    return {"benchmark": cell.benchmark, **cell.parameters, **{name: cell.field(name) for name in ("stack", *PLACE)}}
 
 
 def single_differences(base: Iterable[Cell], test: Iterable[Cell]) -> list[str]:

@@ -4,13 +4,14 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from regatta.compare.campaigns import match_key, read_campaign
+from regatta.compare.campaigns import read_campaign
 from regatta.compare.gate_rules import NO_JOBS, allocation_variation_of, has_jobs, threshold_text
 from regatta.core.errors import UserError
 from regatta.core.moderation import MIN_LAUNCHES
 from regatta.core.text import plural
 from regatta.core.verdicts import Compared, contrasts_of
 from regatta.plan.plan import Plan, freeze_campaign
+from regatta.tables.pairs import match_key
 from regatta.tables.primary_times import Times, sides_of, times_by_cell
 
 RECOMMENDED = 5  # allocations (decision 7)

@@ -11,11 +11,9 @@ from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from types import SimpleNamespace
 
 import pandas as pd
 
-from regatta.compare.campaigns import matched_cells
 from regatta.compare.gate_rules import (
     FAILED,
     LIKELY,
@@ -26,19 +24,19 @@ from regatta.compare.gate_rules import (
     differences,
     has_jobs,
     is_likely,
-    is_slower_alone,
     outcome,
     stops,
     threshold_text,
 )
 from regatta.core.errors import GATE_UNDECIDED, UNEXPECTED_ERROR
 from regatta.core.moderation import MIN_LAUNCHES
-from regatta.core.text import natural, nodes_text, one_line, status_text, three
-from regatta.core.verdicts import Compared, compare_all, margins_text
+from regatta.core.text import is_unknown, natural, nodes_text, one_line, status_text, three
+from regatta.core.verdicts import margins_text
+from regatta.kit.columns import Row, table_rows
 from regatta.kit.kinds import NOTE, SUMMARY, Kind, filled
 from regatta.model.frozen import Cell, FrozenCampaign
+from regatta.tables.pairs import pairs_of_campaigns
 from regatta.topics.base import fallback_text, grouped, plain_rows
-from regatta.topics.comparison.comparison_tables import verdict_values
 from regatta.topics.comparison.texts import row_text
 from regatta.topics.failures import log_path
 
@@ -93,7 +91,7 @@ class JudgedCell:
     elapsed_s: float | None = None
     skipped: str | None = None
     failures: tuple[dict, ...] = ()
-    compared: SimpleNamespace | None = None
+    compared: Row | None = None
 
 
 @dataclass(frozen=True)
@@ -146,11 +144,10 @@ class Gate:
     def values(self) -> dict[str, object]:
         """Return what the kinds of the gate's text name."""
         rows, num_slower = [cell.compared for cell in self.compared], len(self.with_verdict("slower"))
-        screened = [row for row in rows if row.p_adjusted is None]
+        screened = [row for row in rows if is_unknown(row.p_adjusted)]
         num_likely = sum(is_likely(cell.compared) for cell in self.undecided)
         why = f"{num_likely or 'none'} with an estimate beyond {self._thresholds}"
-        alone = [(row, is_slower_alone(row, self.margin)) for row in rows]
-        differ = differences(alone, self.policy)
+        differ = differences(rows, self.margin, self.policy)
         return {
             "result": self.result,
             "problems": self.problems,
@@ -194,17 +191,9 @@ def judge(
     before: the same of the baseline campaign.
     margin: allowed relative increase of a time. allocation_variation: see Gate; None: by scheduler. undecided: policy.
     """
-    pairs, notes = _pairs(campaign, measurements, before) if before else ({}, [])
-    if pairs and allocation_variation is None and not has_jobs(campaign, before[0]):
-        notes.insert(0, NO_JOBS)
-    allocation_variation = allocation_variation_of(allocation_variation, campaign, *([before[0]] if before else []))
-    verdicts = compare_all(list(pairs.values()), margin, allocation_variation)
-    compared = {}
-    for (cell, pair), verdict in zip(pairs.items(), verdicts, strict=True):
-        nums = {"num_launches": len(pair.test), "num_reference_launches": len(pair.base)}
-        compared[cell] = SimpleNamespace(
-            margin_ratio=pair.margin_with(margin, allocation_variation), **nums, **verdict_values(verdict)
-        )
+    found, notes = _compared(campaign, measurements, before, margin, allocation_variation) if before else ([], [])
+    variation = allocation_variation_of(allocation_variation, campaign, *([before[0]] if before else []))
+    compared = {row.cell: row for row in found}
     rows = grouped(plain_rows(measurements, ("cell", "elapsed_s", *FAILURE)), ("cell",))
     cells = [
         _judged(cell, rows.get((cell.id,), []), campaign.repeats_of(cell), compared.get(cell.id))
@@ -214,12 +203,12 @@ def judge(
     cells.sort(key=lambda cell: natural(cell.id))
     baseline_campaign = before[0].name if before else None
     problems = [] if campaign.cells else ["no cell is planned"]
-    if before and not pairs and (measurements["status"] == "ok").any():
+    if before and not compared and (measurements["status"] == "ok").any():
         problems.append(f"nothing to compare with in '{baseline_campaign}'")
-    return Gate(campaign.name, baseline_campaign, margin, cells, problems, notes, allocation_variation, undecided)
+    return Gate(campaign.name, baseline_campaign, margin, cells, problems, notes, variation, undecided)
 
 
-def by_chance(screened: list[SimpleNamespace]) -> float:
+def by_chance(screened: list[Row]) -> float:
     """Return how many of the screened rows at most should be called slower by chance.
 
     If n launches and m before come from one distribution, all n are the slowest in one of C(n + m, n) orders. This is
@@ -229,21 +218,26 @@ def by_chance(screened: list[SimpleNamespace]) -> float:
     return sum(1 / math.comb(now + before, now) for now, before in nums)
 
 
-def _pairs(
-    campaign: FrozenCampaign, measurements: pd.DataFrame, before: tuple
-) -> tuple[dict[str, Compared], list[str]]:
-    """Return each cell with launches on both sides, and notes on the others and on a different cluster."""
+def _compared(
+    campaign: FrozenCampaign, measurements: pd.DataFrame, before: tuple, margin: float, given: float | None
+) -> tuple[list[Row], list[str]]:
+    """Return the cells with launches on both sides, and notes on the others and on a different cluster.
+
+    given: allocation_variation.
+    """
     clusters = [nodes_text(of.cluster) for of in (before[0], campaign)]
-    pairs, unmatched = matched_cells(before, (campaign, measurements))
+    variation = allocation_variation_of(given, campaign, before[0])
+    table, _, unmatched = pairs_of_campaigns(before, (campaign, measurements), margin, variation)
+    notes = [NO_JOBS] if len(table) and given is None and not has_jobs(campaign, before[0]) else []
     others = [f"{len(cells)} {reason.removeprefix('not compared, ')}" for reason, cells in unmatched.items()]
-    notes = [f"not compared: {', '.join(others)}"] if others else []
+    notes += [f"not compared: {', '.join(others)}"] if others else []
     notes += filter(None, [fallback_text(before[1], measurements)])
     if clusters[0] != clusters[1]:
         notes.append(f"'{before[0].name}' was measured on cluster '{clusters[0]}', this campaign on '{clusters[1]}'")
-    return {cell.id: sides for _, cell, sides in pairs}, notes
+    return table_rows(table), notes
 
 
-def _judged(cell: Cell, rows: list[dict], repeats: int, compared: SimpleNamespace | None) -> JudgedCell:
+def _judged(cell: Cell, rows: list[dict], repeats: int, compared: Row | None) -> JudgedCell:
     failures = [{name: row[name] for name in FAILURE} for row in rows if row["status"] != "ok"]
     absent = sorted(set(range(repeats)) - {row["repeat"] for row in rows})
     failures += [dict.fromkeys(FAILURE) | {"repeat": repeat, "status": "not_measured"} for repeat in absent]
@@ -294,7 +288,7 @@ def result_of(text: str) -> str:
 
 def _verdict_text(cell: JudgedCell) -> str:
     lead = f"{UNDECIDED}: " if outcome(cell.compared) == UNDECIDED else ""
-    return lead + row_text(cell.compared) + (", screened" if cell.compared.p_adjusted is None else "")
+    return lead + row_text(cell.compared) + (", screened" if is_unknown(cell.compared.p_adjusted) else "")
 
 
 def _cause(cell: JudgedCell) -> str:

@@ -5,11 +5,13 @@ A row is that of comparisons.csv; its margin_ratio is the threshold of the gate,
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from types import SimpleNamespace
+
+import pandas as pd
 
 from regatta.core.moderation import FALSE_DISCOVERIES, MIN_LAUNCHES
 from regatta.core.text import is_unknown, plural
-from regatta.core.verdicts import Compared, margins_text, screened
+from regatta.core.verdicts import Compared, compare_all, margins_text
+from regatta.kit.columns import table_rows
 from regatta.kit.kinds import filled
 from regatta.launchers import launcher_of
 from regatta.model.frozen import FrozenCampaign
@@ -71,48 +73,31 @@ def threshold_text(margin: float, allocation_variation: float, thresholds: Seque
 
 
 def is_slower_alone(row: object, margin: float) -> bool:
-    """Return whether a row of the gate is slower by the margin alone, as compare.py judges."""
+    """Return whether a row is slower by the margin alone, as compare.py judges."""
     is_found = not is_unknown(row.p_adjusted) and row.p_adjusted <= FALSE_DISCOVERIES
     return bool(is_found and row.time_low_ratio > 1 + margin)
 
 
-def differences(rows: Iterable[tuple[object, bool]], undecided: str = LIKELY) -> dict[str, int]:
-    """Return how many cells a gate and compare.py decide differently, by kind.
+def differences(rows: Iterable[object], margin: float, undecided: str = LIKELY) -> dict[str, int]:
+    """Return how many cells a gate and compare.py decide differently, by kind. rows: of the gate.
 
-    rows: of the gate, and whether compare.py calls each slower. not_failed: slower there, not failed here.
-    not_decided: slower there, undecided here, so the gate stops. only_failed, only_stopped: not slower there.
+    not_failed: slower there, not failed here. not_decided: slower there, undecided here, so the gate stops.
+    only_failed, only_stopped: not slower there.
     """
     found = Counter()
-    for row, is_slower in rows:
-        is_failed, is_stopping = outcome(row) == FAILED, stops(row, undecided)
-        found["not_failed"] += bool(is_slower and not (is_failed or is_stopping))
-        found["not_decided"] += bool(is_slower and is_stopping)
-        found["only_failed"] += bool(is_failed and not is_slower)
-        found["only_stopped"] += bool(is_stopping and not is_slower)
+    for row in rows:
+        is_slower, is_failed, is_stopping = is_slower_alone(row, margin), outcome(row) == FAILED, stops(row, undecided)
+        found["not_failed"] += is_slower and not (is_failed or is_stopping)
+        found["not_decided"] += is_slower and is_stopping
+        found["only_failed"] += is_failed and not is_slower
+        found["only_stopped"] += is_stopping and not is_slower
     return found
 
 
-def gate_difference(
-    rows: Iterable[object], pairs: Iterable[Compared], margin: float, allocation_variation: float
-) -> str:
-    """Return why a gate differs from verdicts by the margin alone; empty if it does not."""
-    found = [
-        (_gate_row(row, pair, margin, allocation_variation), row.verdict == "slower")
-        for row, pair in zip(rows, pairs, strict=True)
-        if not is_unknown(row.verdict)
-    ]
-    num = differences(found)
+def gate_difference(table: pd.DataFrame, launches: list[Compared], margin: float, variation: float) -> str:
+    """Return why a gate differs from verdicts by the margin alone; empty if it does not. launches: of the rows."""
+    words = [verdict.word for verdict in compare_all(launches, margin, variation)]
+    thresholds = [pair.margin_with(margin, variation) for pair in launches]
+    num = differences(table_rows(table.assign(verdict=words, margin_ratio=thresholds)), margin)
     texts = [filled(text, {"num": num[kind]}) for kind, text in ELSEWHERE.items() if num[kind]]
-    thresholds = [row.margin_ratio for row, _ in found]
-    return f"It {threshold_text(margin, allocation_variation, thresholds)}. {'; '.join(texts)}." if texts else ""
-
-
-def _gate_row(row: object, pair: Compared, margin: float, allocation_variation: float) -> SimpleNamespace:
-    """Return what a gate reads of a row that is judged by the margin alone: the verdict is with its threshold."""
-    threshold, word = pair.margin_with(margin, allocation_variation), row.verdict
-    if pair.num < MIN_LAUNCHES:
-        word = screened(pair, 1 + threshold).word
-    elif word == "slower" and row.time_low_ratio <= 1 + threshold:
-        word = "inconclusive"
-    ends = {"time_ratio": row.time_ratio, "time_high_ratio": row.time_high_ratio}
-    return SimpleNamespace(verdict=word, margin_ratio=threshold, **ends)
+    return f"It {threshold_text(margin, variation, thresholds)}. {'; '.join(texts)}." if texts else ""

@@ -8,12 +8,12 @@ from functools import cached_property
 
 from regatta.compare.campaigns import CampaignResults, CampaignsCompared, compare_campaigns
 from regatta.compare.comparison_output import aligned, campaign_text, distinct_names, names_and_lists, statements
-from regatta.compare.pairs import change_text
+from regatta.compare.pair_list import change_text
 from regatta.compare.trends import change_marks, environment_changes, x_of_campaign
 from regatta.core.text import UNKNOWN, duration, is_unknown, with_minus_signs
 from regatta.kit.columns import Row, table_rows
 from regatta.model.frozen import names_by_id
-from regatta.topics.comparison.texts import judged_rows
+from regatta.tables.pairs import judged_rows
 
 # Changes at the end of the axis. It is linear up to 0.5, beyond logarithmic: of 3, the ends are +300 and -75 %.
 LINEAR_ENDS, LOG_ENDS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5), (1.0, 3.0, 4.0, 9.0, 19.0, 99.0, 999.0)

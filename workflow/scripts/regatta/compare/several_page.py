@@ -6,11 +6,11 @@ from urllib.parse import quote
 import pandas as pd
 
 from regatta.compare.comparison_output import campaign_text, names_and_lists, statements
-from regatta.compare.pairs import VERDICTS, changes_text, report_of
+from regatta.compare.pair_list import VERDICTS, changes_text, report_of
 from regatta.compare.several import SeveralCampaigns, changes_of
 from regatta.core.text import plural
 from regatta.report.page import TEMPLATES, load_template, script_source
-from regatta.topics.comparison.texts import judged_rows
+from regatta.tables.pairs import judged_rows
 
 MOST_DRAWN = 24  # cells with the largest changes; the table has the others
 MOST_ROWS = 1000

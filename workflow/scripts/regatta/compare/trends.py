@@ -12,7 +12,7 @@ from pathlib import Path
 import pandas as pd
 
 from regatta.campaign.expansion import canonical_json
-from regatta.compare.campaigns import CampaignResults, match_key, read_campaign
+from regatta.compare.campaigns import CampaignResults, read_campaign
 from regatta.compare.comparison_output import difference_text
 from regatta.core.errors import UserError
 from regatta.core.text import UNKNOWN, one_line, ratio_text
@@ -24,6 +24,7 @@ from regatta.tables.baselines import BASELINE, EFFICIENCY, EFFICIENCY_KIND
 from regatta.tables.cells import CellValues, cells_table, rows_of
 from regatta.tables.facts import NOT_KNOWN, differences_by_stack
 from regatta.tables.metrics import THROUGHPUT
+from regatta.tables.pairs import match_key
 from regatta.tables.primary_times import primary_columns
 
 # Reading a campaign's measurements takes tens of milliseconds, so the page does not follow hundreds.

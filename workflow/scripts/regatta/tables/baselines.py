@@ -9,13 +9,13 @@ import pandas as pd
 from regatta.core.benchmarks import built_in_names, load_benchmark
 from regatta.core.statistics import Estimate
 from regatta.core.text import is_unknown
-from regatta.core.verdicts import Verdict, judge_all
 from regatta.kit.columns import TEXT, WHOLE, Column, Columns
 from regatta.model.frozen import Cell, FrozenCampaign
 from regatta.store.collect import cell_row
 from regatta.store.csv_files import make_table
 from regatta.tables.estimates import Estimates
-from regatta.tables.primary_times import Times, sides_of, times_by_cell
+from regatta.tables.pairs import compared_steps
+from regatta.tables.primary_times import Times, times_by_cell
 
 Pair = tuple[str | None, str | None]  # ids of a cell and of the one that it is compared with
 EXCELLENT, GOOD = 0.9, 0.8  # efficiency above which the words are given
@@ -64,23 +64,13 @@ class BaselineLookup:
         return {name: str(value) if isinstance(value, dict | list) else value for name, value in fields}
 
 
-def compare_steps(pairs: list[Pair], times: dict[str, Times], margin: float | None = None) -> dict[Pair, Verdict]:
-    """Return the verdict on each ratio of step times, second cell over first. Incomplete pairs are excluded.
-
-    The interval of a ratio is that of a moderated contrast (verdicts.py). margin: as in `judge_all`.
-    """
-    known = [pair for pair in pairs if None not in pair and pair[0] != pair[1]]
-    sides = [replace(sides_of(*(times[cell] for cell in pair)), allocations=((), ())) for pair in known]
-    return dict(zip(known, judge_all(sides, [margin] * len(sides)), strict=True))
-
-
 def efficiencies(pairs: list[Pair], lookup: BaselineLookup, times: dict[str, Times]) -> list[Estimate]:
     """Return throughput per GPU relative to the baseline's, (b/T) / (b0/T0), of all pairs of one table.
 
     pairs: cell and baseline. With weak scaling b = b0: T0/T. With strong scaling b = b0/n on n ranks: T(1) / (n T(n)).
     If samples are unknown, steps have equal work.
     """
-    verdicts, found = compare_steps(pairs, times), []
+    verdicts, found = compared_steps(pairs, times), []
     for pair in pairs:
         samples, base = (lookup.cells[name].samples if name else None for name in pair)
         ratio = verdicts[pair].ratio if pair in verdicts else Estimate(0)

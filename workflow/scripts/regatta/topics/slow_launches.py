@@ -17,9 +17,9 @@ from regatta.kit.columns import FLAG, REAL, TEXT, WHOLE, Column, Columns, in_fil
 from regatta.kit.kinds import FAIR, LOW, NOTE, Kind, Value
 from regatta.report.findings import Finding, of_rows, of_runs
 from regatta.store.csv_files import MEASUREMENTS, make_table
+from regatta.tables.pairs import MARGIN
 from regatta.tables.primary_times import with_primary
 from regatta.topics.base import ReportData, TableSpec, Topic, grouped, once_per_report, plain_rows
-from regatta.topics.comparison.comparison_tables import MARGIN
 
 SLOW_FACTOR = 1.35  # slow without a test: 4 standard deviations of 8 %; chance: benchmarks/slow_launch_errors.py
 MIN_CELLS = 3  # slow ones

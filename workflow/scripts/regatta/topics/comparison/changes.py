@@ -6,7 +6,7 @@ from regatta.core.text import UNKNOWN, interval_heading, is_unknown
 from regatta.kit.columns import table_rows
 from regatta.report.chart import GREY, GUIDE, Chart, PlotAxis, Style, styles_of
 from regatta.report.panels import Figure, Table
-from regatta.topics.comparison import comparison_tables as tables
+from regatta.tables.pairs import by_effect
 from regatta.topics.comparison.sides import pair_text, with_labels
 from regatta.topics.comparison.texts import difference_text
 
@@ -19,7 +19,7 @@ VERDICT_HUES = {"faster": 0, "slower": 1}  # others are gray
 
 def changes_figure(judged: pd.DataFrame) -> Figure:
     """Return the figure of the rows, those with the largest effects first, of which it has MOST_ROWS."""
-    shown = tables.by_effect(with_labels(judged)).head(MOST_ROWS)
+    shown = by_effect(with_labels(judged)).head(MOST_ROWS)
     rows, marks = table_rows(shown), []
     for place, row in enumerate(rows):
         value, low, high = map(_change, (row.time_ratio, row.time_low_ratio, row.time_high_ratio))

@@ -9,9 +9,9 @@ from regatta.core.text import plural
 from regatta.kit.columns import TEXT, WHOLE, Column
 from regatta.report.findings import Finding, Source, of_rows
 from regatta.report.panels import Section, Table
+from regatta.tables import pairs
 from regatta.tables.facts import ABSENT, NOT_KNOWN, Difference, differences
 from regatta.topics.base import ReportData, TableSpec, Topic, once_per_report
-from regatta.topics.comparison import comparison_tables as tables
 from regatta.topics.comparison import heatmap, texts
 from regatta.topics.comparison.changes import changes_figure
 from regatta.topics.comparison.sides import axis_label, axis_text, pair_text, sides_text, with_labels
@@ -21,14 +21,14 @@ MOST_ROWS = 40  # of a table; comparisons.csv has all
 
 def section(data: ReportData) -> Section:
     comparisons = data.tables["comparisons"]
-    axis = axis_label(tables.versus_of(data.campaign)["axis"])
-    alike = comparisons[(comparisons["verdict"] == tables.ALIKE).fillna(False)]
+    axis = axis_label(pairs.versus_of(data.campaign)["axis"])
+    alike = comparisons[(comparisons["verdict"] == pairs.ALIKE).fillna(False)]
     environments = found = tuple(_environments(data))
     if len(alike):
         found += (pairs_table(alike, f"{pair_text(alike)}: identical stacks (A/A), no verdict"),)
     lead = f"Cells that differ only in {axis}. {texts.COMPARED}"
     lead += " Environment differences are listed below." if environments else ""
-    judged = texts.judged_rows(comparisons)
+    judged = pairs.judged_rows(comparisons)
     if not len(judged):
         return Section("comparisons", "Comparisons", lead, tables=found)
     found = (pairs_table(judged, "Largest effects"), *found)
@@ -43,14 +43,14 @@ def section(data: ReportData) -> Section:
 def findings(data: ReportData) -> list[Finding]:
     """Return the statement on the compared pairs with the verdicts behind it, and the warnings."""
     comparisons, blocks = data.tables["comparisons"], in_blocks(data)
-    judged = texts.judged_rows(comparisons)
+    judged = pairs.judged_rows(comparisons)
     judged = judged.assign(label=judged["cell"].map(data.names))
     largest_first = pd.concat([texts.largest_effect(judged), judged]).drop_duplicates("cell")
     found = texts.compared_findings(judged, (_rows(largest_first),))
     found = [replace(finding, values=finding.values | {"num_in_blocks": len(blocks)}) for finding in found]
-    alike, num_alike, expected = tables.alike_that_differ(comparisons)
+    alike, num_alike, expected = pairs.alike_that_differ(comparisons)
     undecided = judged[judged["verdict"] == "inconclusive"]
-    repeats = texts.repeats_needed(undecided, data.campaign.repeats) if len(undecided) else None
+    repeats = pairs.repeats_needed(undecided, data.campaign.repeats) if len(undecided) else None
     axes = {"axis": ", ".join(map(axis_label, blocks["axis"].unique()))}
     num_compared = int(comparisons["verdict"].notna().sum())
     for kind, rows, cells, values, words in (
@@ -92,9 +92,9 @@ LAUNCHES = Column("num_launches", "n", WHOLE, text=texts.launches_text)
 
 def pairs_table(rows: pd.DataFrame, title: str) -> Table:
     """Return the rows with the largest effects, the verdict early so that a narrow screen shows it."""
-    largest = tables.by_effect(with_labels(rows)).head(MOST_ROWS)
+    largest = pairs.by_effect(with_labels(rows)).head(MOST_ROWS)
     words = dict(zip(("reference", "other"), sides_text(largest), strict=True))
-    columns = LABEL, VERDICT, *tables.COMPARISONS.of_table("pairs"), LAUNCHES
+    columns = LABEL, VERDICT, *pairs.COMPARISONS.of_table("pairs"), LAUNCHES
     title += f": {len(largest)} of {len(rows):,} rows" if len(largest) < len(rows) else ""
     return Table.of_columns(title, columns, largest, largest["device"].iloc[0], ("comparisons",), **words)
 
@@ -143,5 +143,5 @@ def environment_tables(found: list[Difference], reference: str, other: str) -> l
     return [table for title, of in groups.items() if (table := environment_table(title, of, reference, other))]
 
 
-TABLES = {"comparisons": TableSpec.of(tables.COMPARISONS, tables.comparisons_table, "campaign", "measurements")}
+TABLES = {"comparisons": TableSpec.of(pairs.COMPARISONS, pairs.comparisons_table, "campaign", "measurements")}
 TOPIC = Topic("comparison", "Comparisons", TABLES, section, findings, is_judge=True, kinds=texts.KINDS)

@@ -10,6 +10,7 @@ from regatta.core.text import UNKNOWN, is_unknown, plural, shape
 from regatta.kit.columns import Row, table_rows
 from regatta.report.matrix import Matrix, Square, shape_columns
 from regatta.report.panels import ORDER
+from regatta.tables.pairs import direction_of, is_unsettled
 from regatta.topics.base import plain_rows
 from regatta.topics.comparison import sides, texts
 from regatta.topics.comparison.texts import difference_text
@@ -70,8 +71,8 @@ def _square(row: Row, names: Mapping[str, str]) -> Square:
     cells = {"cells": (row.cell,), "others": (row.reference,)}  # the drawer of the first shows the comparison
     if is_unknown(row.time_ratio):
         return Square(*place, UNKNOWN, "missing", note=f"{row.cell_name.brief}: no valid launches", **cells)
-    state = "unsettled" if texts.is_unsettled(row) else row.verdict
-    state += " insignificant" if not is_unknown(row.p_adjusted) and texts.direction_of(row) is None else ""
+    state = "unsettled" if is_unsettled(row) else row.verdict
+    state += " insignificant" if not is_unknown(row.p_adjusted) and direction_of(row) is None else ""
     return Square(*place, **ratio_shown(row, state), note=f"{row.cell_name.brief}: {texts.row_text(row)}", **cells)
 
 

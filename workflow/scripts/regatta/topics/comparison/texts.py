@@ -17,15 +17,23 @@ from regatta.core.verdicts import (
     has_both_directions,
     is_below_threshold,
     margins_text,
-    settled_direction,
     span_text,
     verdict_text,
 )
 from regatta.kit.columns import table_rows
 from regatta.kit.kinds import FAIR, LOW, NOTE, RESULT, SUMMARY, Kind, filled, joined
 from regatta.report.findings import Finding, Source, excess_text, percent_number
+from regatta.tables.pairs import (
+    MARGIN,
+    RATIO,
+    by_effect,
+    direction_of,
+    half_widths,
+    is_unsettled,
+    num_significant,
+    num_within,
+)
 from regatta.topics.base import plain_rows
-from regatta.topics.comparison.comparison_tables import ALIKE, MARGIN, RATIO, by_effect, half_widths
 from regatta.topics.comparison.sides import axis_label, axis_text, pair_text, sides_text
 
 VERDICTS = ("slower", "faster", "inconclusive", "equivalent")
@@ -155,39 +163,10 @@ def launches_text(row: object) -> str:
     return str(other) if reference == other else f"{other} vs. {reference}"
 
 
-def direction_of(row: object) -> str | None:
-    """Return slower or faster if the difference of a row is statistically significant; else None."""
-    return settled_direction(row.time_low_ratio, row.time_high_ratio, row.p_adjusted)
-
-
-def is_unsettled(row: object) -> bool:
-    """Return whether an inconclusive row has a significant direction; only its size against the margin is open."""
-    return not is_unknown(row.verdict) and row.verdict == "inconclusive" and direction_of(row) is not None
-
-
 def difference_text(ratio: float) -> str:
     """Return a ratio of times as a signed difference in percent: +2.1, −50."""
     number = percent_number(ratio - 1)
     return with_minus_signs(number if number == "0.0" or number.startswith("-") else f"+{number}")
-
-
-def judged_rows(comparisons: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows that have a verdict: launches on both sides, and stacks that are not identical (A/A)."""
-    return comparisons[(comparisons["verdict"].notna() & (comparisons["verdict"] != ALIKE)).fillna(False)]
-
-
-def num_significant(judged: pd.DataFrame) -> dict[str, int]:
-    """Return how many pairs are significantly slower and faster, each by its own launches, regardless of the margin.
-
-    There is no test over pairs: cells measured in the same launches are not independent.
-    """
-    words = [direction_of(row) for row in table_rows(judged)]
-    return {word: words.count(word) for word in ("slower", "faster")}
-
-
-def num_within(judged: pd.DataFrame) -> dict[str, int]:
-    """Return how many pairs are significantly slower and faster, but within the margin."""
-    return num_significant(judged[(judged["verdict"] == "equivalent").fillna(False)])
 
 
 def within_texts(judged: pd.DataFrame) -> list[str]:
@@ -374,17 +353,6 @@ def choice(parts: list[dict]) -> str:
     if len(outcomes) == 1 and not chosen:
         return CHOICES[outcomes.pop()]
     return f"compared with {' and '.join(dict.fromkeys(part['reference'] for part in parts))}"
-
-
-def repeats_needed(undecided: pd.DataFrame, repeats: int) -> int | None:
-    """Return the number of launches that settles most of the inconclusive pairs; None if it is too large to predict.
-
-    Pairs whose variation is unknown need as many launches as a test.
-    """
-    fewest = undecided[["num_launches", "num_reference_launches"]].min(axis=1)
-    for_test = (MIN_LAUNCHES - fewest).where(fewest < MIN_LAUNCHES)
-    median = statistics.median_high(undecided["launches_needed"].fillna(for_test).astype(float).fillna(math.inf))
-    return None if math.isinf(median) else repeats + int(median)
 
 
 def largest_effect(judged: pd.DataFrame) -> pd.DataFrame:

@@ -19,11 +19,11 @@ from regatta.tables.baselines import (
     PARTS_OF_LOSS,
     WIDE_RATIO,
     BaselineLookup,
-    compare_steps,
     is_baseline,
     is_wide,
 )
 from regatta.tables.metrics import THROUGHPUT
+from regatta.tables.pairs import compared_steps
 from regatta.tables.primary_times import times_by_cell
 from regatta.topics import base
 from regatta.topics.base import ReportData, best_row, complete_rows, on_most_ranks, once_per_report
@@ -133,7 +133,7 @@ def efficiency_findings(data: ReportData) -> list[Finding]:
     times, lookup = times_by_cell(data.measurements), BaselineLookup(data.campaign.cells_of("train_step"))
     best = fastest_of_groups(data, groups, THROUGHPUT)
     parts = [lookup.parts(lookup.cells[row.cell]) for row, _ in best]
-    factors = compare_steps([pair for of in parts for pair in of.values()], times, margin=0.0)
+    factors = compared_steps([pair for of in parts for pair in of.values()], times, margin=0.0)
     found = []
     for (row, compared), rows, pairs in zip(best, groups, parts, strict=True):
         name, value, losses = data.cell_names[row.cell], Value.of(row, EFFICIENCY), losses_of(row)

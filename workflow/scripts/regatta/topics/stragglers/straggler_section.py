@@ -23,8 +23,8 @@ from regatta.report.findings import Finding, of_rows
 from regatta.report.panels import Figure, Section, Table
 from regatta.store.csv_files import CELL, QUANTITY, WAITS, make_table
 from regatta.store.launch_files import read_one_line
+from regatta.tables.pairs import MARGIN, versus_of
 from regatta.topics.base import ReportData, TableSpec, Topic, grouped, once_per_report, plain_rows
-from regatta.topics.comparison.comparison_tables import MARGIN, versus_of
 from regatta.topics.stragglers.waits import (
     COMPUTE,
     HOST_WAIT,

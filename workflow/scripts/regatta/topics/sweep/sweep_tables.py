@@ -19,9 +19,9 @@ from regatta.model.frozen import Cell, FrozenCampaign
 from regatta.store.collect import cell_row
 from regatta.store.csv_files import CELL, columns_in, make_table
 from regatta.tables.estimates import over_launches
+from regatta.tables.pairs import margins_of, verdict_values
 from regatta.tables.primary_times import times_by_cell
 from regatta.topics.base import MAIN
-from regatta.topics.comparison.comparison_tables import margins_of, verdict_values
 
 # One node or pair and one workload. Columns of CELL describe the workload. `cell`: unknown for a node of a sweep of
 # pairs, whose time is the median over its pairs.

@@ -19,6 +19,7 @@ from regatta.kit.columns import Row, table_rows
 from regatta.model.frozen import names_by_id
 from regatta.report.cell_launches import OF_CELL
 from regatta.report.explore import NOT_CELLS, facet_texts, facets_of, rounded, settings_of
+from regatta.tables.pairs import judged_rows
 from regatta.topics.comparison import texts
 
 VERDICTS = {  # words of filters, and headings of the summary
@@ -110,7 +111,7 @@ def p_text(p_value: float) -> str:
 
 def pairs_block(found: CampaignsCompared, path: Path) -> dict:
     """Return the block. path: of the page, to which links to the two reports are relative."""
-    judged = texts.judged_rows(found.comparisons)
+    judged = judged_rows(found.comparisons)
     rows, cells = table_rows(judged), [found.test.campaign.by_id[cell] for cell in judged["cell"]]
     full_names, names = dict(zip(found.comparisons["cell"], names_and_lists(found)[0], strict=True)), names_by_id(cells)
     verdicts = [word for word in VERDICTS if (judged["verdict"] == word).any()]

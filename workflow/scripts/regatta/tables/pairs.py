@@ -1,0 +1,397 @@
+"""Pairs of cells that are compared, one in each row: matched, judged, and summarized.
+
+Within a campaign (tables/comparisons.csv), and between campaigns. The compared time is the primary time, one per
+launch. Definitions: docs/metrics.md. Statistics: regatta.core.verdicts.
+"""
+
+import math
+import statistics
+from collections import defaultdict
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pandas as pd
+
+from regatta.campaign.expansion import canonical_json
+from regatta.campaign.versus import complete_versus
+from regatta.core.moderation import MIN_LAUNCHES
+from regatta.core.text import is_unknown
+from regatta.core.verdicts import (
+    Compared,
+    Verdict,
+    compare_all,
+    judge_all,
+    noise_floor,
+    settled_direction,
+    verdict_text,
+)
+from regatta.kit.columns import EACH, FLAG, OF_PAIR, REAL, TEXT, WHOLE, Column, Columns, in_file, table_rows
+from regatta.model.frozen import Cell, FrozenCampaign, FrozenCell
+from regatta.store.collect import cell_row
+from regatta.store.csv_files import CELL, columns_in, make_table
+from regatta.tables.primary_times import Times, primary_columns, sides_of, times_by_cell
+
+# One pair of cells. Columns of CELL describe `cell`, which differs from `reference` only in `axis`. Identical stacks
+# have the verdict ALIKE, and neither a test nor a margin: these rows measure the noise and are not judged by it.
+MEAN_TIME = "geometric mean of the primary time over these launches"
+TEST = "the test, its two-sided p, and p corrected over all rows of the table (Benjamini–Hochberg)"
+SOURCES = (
+    "`campaign`, `default`, `noise floor of n A/A pairs`, or between campaigns `option` or `gate`; empty for A/A pairs"
+)
+WIDENING = (
+    "correlation of successive launches over rows with the same test, and how it widens the interval, if significant"
+)
+SHOWN = {"table": "pairs"}
+COMPARED = "ok launches compared; if paired, number of pairs"
+MEANS = "ratio of the geometric means over these launches; if allocations are the unit, each is counted once"
+RATIO = Column("time_ratio", "ratio, {other} / {reference}", interval="interval", **SHOWN, group=OF_PAIR, help=MEANS)
+MORE = "additional launches per side that would settle an inconclusive verdict"
+VERDICT = "see *Verdicts of a comparison*; `A/A` for identical stacks"
+COMPARISONS = Columns(
+    *in_file(TEXT, "the compared cell, and the reference: of two campaigns, that of base", "cell", "reference"),
+    Column("axis", type=TEXT, help="what they differ in; `campaign` between campaigns"),
+    *in_file(TEXT, "their values on the axis; between campaigns, the names of these", "value", "reference_value"),
+    *(Column(name, type=kind) for name, kind in CELL.items()),
+    Column("num_planned", type=WHOLE),
+    Column("num_launches", "launches", WHOLE, group=OF_PAIR, help=COMPARED),
+    Column("num_reference_launches", "launches of the reference", WHOLE, group=OF_PAIR, help=COMPARED),
+    Column("is_paired", type=FLAG, help="whether launches that shared an allocation are compared pair by pair"),
+    Column("time_s", "time, {other}", shown_as=EACH, **SHOWN, help=MEAN_TIME),
+    Column("reference_time_s", "time, {reference}", shown_as=EACH, **SHOWN, help=MEAN_TIME),
+    RATIO,
+    Column("interval", type=TEXT, help="`single` with 1 launch on either side, `range` with 2, `interval` from 3"),
+    Column("test", "test", TEXT, group=OF_PAIR, help=TEST),
+    Column("p_value", "p", group=OF_PAIR, help=TEST),
+    Column("p_adjusted", "p, corrected", group=OF_PAIR, help=TEST),
+    Column("margin_ratio", "margin", shown_as="%", group=OF_PAIR, help="ratio - 1 up to which times are equivalent"),
+    Column("margin_source", type=TEXT, help=SOURCES),
+    Column("verdict", "verdict", TEXT, text=verdict_text, group=OF_PAIR, help=VERDICT),
+    Column("launches_needed", "more launches needed per side", WHOLE, group=OF_PAIR, help=MORE),
+    *in_file(REAL, WIDENING, "launch_correlation", "widening_ratio"),
+)
+MARGIN = 0.05  # default without a margin from the campaign or identical stacks; same as the gate's
+ALIKE = "A/A"
+ALIKE_RATIO = 0.05  # of the 95 % intervals of identical stacks exclude 1 by chance
+ALIKE_P = 0.01  # of a binomial test below which more do than by chance
+BASE_ONLY, TEST_ONLY = "only in base", "only in test"  # reasons for which a cell has no counterpart
+
+
+@dataclass(frozen=True)
+class Margin:
+    """The ratio up to which times are equivalent, and where it comes from."""
+
+    ratio: float
+    source: str
+
+
+@dataclass(frozen=True)
+class CellPair:
+    """Two cells that measure the same but for one axis."""
+
+    reference: FrozenCell
+    other: FrozenCell
+    axis: str
+
+    @property
+    def ids(self) -> frozenset[str]:
+        return frozenset((self.reference.id, self.other.id))
+
+
+# Which cells are compared.
+
+
+def versus_of(campaign: FrozenCampaign) -> dict:
+    """Return axis, reference and margin of a frozen campaign, also of one frozen before the key existed."""
+    return complete_versus(campaign.versus or "stack")
+
+
+def cell_pairs(campaign: FrozenCampaign) -> list[CellPair]:
+    """Return the pairs of cells that differ only in the axis `versus` of the campaign, in its order of cells.
+
+    A parameter that is null in one of them has no effect there, so it need not be equal (bucket size of strategy none).
+    """
+    versus = versus_of(campaign)
+    axis, wanted = versus["axis"], versus["reference"]
+    cells = [cell for cell in campaign.cells if cell.field(axis) is not None]
+    value = {cell.id: canonical_json(cell.field(axis)) for cell in cells}  # 1 and 1.0 are equal, 1 and true are not
+    order = {text: place for place, text in enumerate(dict.fromkeys(value.values()))}
+    fields = {cell.id: {name: of for name, of in cell.fields_with([axis]).items() if name != axis} for cell in cells}
+    known: dict[str, set[str]] = {}  # by benchmark, the fields that are null in none of its cells
+    for cell in cells:
+        names = {name for name, of in fields[cell.id].items() if of is not None}
+        known[cell.benchmark] = known.get(cell.benchmark, names) & names
+    groups = defaultdict(list)
+    shared = [[fields[cell.id][name] for name in sorted(known[cell.benchmark])] for cell in cells]
+    keys = [canonical_json([cell.benchmark, *of]) for cell, of in zip(cells, shared, strict=True)]
+    for cell, key in zip(cells, keys, strict=True):
+        groups[key].append(cell)
+    found = []
+    for other, key in zip(cells, keys, strict=True):
+        group = groups[key]
+        first = min((value[cell.id] for cell in group), key=order.get) if wanted is None else canonical_json(wanted)
+        if value[other.id] != first:
+            references = (cell for cell in group if value[cell.id] == first)
+            alike = (cell for cell in references if _is_alike(fields[cell.id], fields[other.id]))
+            found += [CellPair(reference, other, axis) for reference in alike]
+    return found
+
+
+def _is_alike(a: dict, b: dict) -> bool:
+    return all(a.get(name) == b.get(name) or a.get(name) is None or b.get(name) is None for name in a.keys() | b.keys())
+
+
+def alike_stacks(campaign: FrozenCampaign) -> list[CellPair]:
+    """Return the pairs of cells whose stacks differ only in their names: they measure the same (A/A).
+
+    Each is paired with the first of its kind, or with that of the reference if the campaign compares stacks.
+    """
+    versus = versus_of(campaign)
+    first = versus["reference"] if versus["axis"] == "stack" else None
+    groups = defaultdict(list)
+    for cell in campaign.cells:
+        groups[canonical_json(cell.spec | {"stack": cell.stack.settings})].append(cell)
+    found = []
+    for group in groups.values():
+        reference = next((cell for cell in group if cell.stack.name == first), group[0])
+        found += [CellPair(reference, cell, "stack") for cell in group if cell is not reference]
+    return found
+
+
+def matched_fields(cell: Cell) -> dict[str, object]:
+    """Return what cells of campaigns are matched by, with each parameter as a field."""
+    names = ("stack", "nodes", "gpus_per_node", "backend", "device")
+    return {"benchmark": cell.benchmark, **cell.parameters, **{name: cell.field(name) for name in names}}
+
+
+def match_key(cell: Cell) -> str:
+    """Return a text that identifies what a cell measures. Its id does not: an upgraded image changes it."""
+    return canonical_json(matched_fields(cell) | ({"hosts": cell.hosts} if cell.hosts else {}))
+
+
+def matched_cells(
+    *campaigns: tuple[FrozenCampaign, pd.DataFrame],
+) -> tuple[list[CellPair], list[Compared], dict[str, list[FrozenCell]]]:
+    """Return the pairs of cells of two campaigns that measure the same, their launches, and by the reason the cells
+    without a pair.
+
+    campaigns: each with its measurements.
+    """
+    columns = primary_columns(*(table for _, table in campaigns))
+    base, test = (times_by_cell(table, columns) for _, table in campaigns)
+    cells, others = ({match_key(cell): cell for cell in side.cells} for side, _ in campaigns)
+    pairs, compared = [], []
+    unmatched = {BASE_ONLY: [cell for key, cell in cells.items() if key not in others]}
+    for key, other in others.items():
+        cell, benchmark, version = cells.get(key), other.benchmark, other.version
+        if cell is None:
+            reason = TEST_ONLY
+        elif (old := cell.version) != version:
+            reason = f"not compared, measured by version {old} of {benchmark} in base and {version} in test"
+        elif cell.id not in base or other.id not in test:
+            reason = f"not compared, no ok launch in {'test' if cell.id in base else 'base'}"
+        else:
+            pairs.append(CellPair(cell, other, "campaign"))
+            compared.append(sides_of(base[cell.id], test[other.id], benchmark, is_same_campaign=False))
+            continue
+        unmatched.setdefault(reason, []).append(other)
+    return pairs, compared, {reason: cells for reason, cells in unmatched.items() if cells}
+
+
+# Families: rows that are judged together share priors, and their p values are corrected over all of them.
+
+
+def comparisons_table(campaign: FrozenCampaign, measurements: pd.DataFrame) -> pd.DataFrame:
+    """Return one row per pair of cells that differ only in the campaign's `versus`, or only in the stack's name."""
+    times, pairs = times_by_cell(measurements), cell_pairs(campaign)
+    alike, listed = alike_stacks(campaign), {pair.ids for pair in pairs}
+    pairs += [pair for pair in alike if pair.ids not in listed]
+    compared, margins = [_compared(campaign, times, pair) for pair in pairs], margins_of(campaign, times)
+    is_alike = {pair.ids for pair in alike}
+    of_pairs = [None if pair.ids in is_alike else margins[pair.other.benchmark] for pair in pairs]
+    values = [[_text(cell.field(pair.axis)) for cell in (pair.other, pair.reference)] for pair in pairs]
+    return _judged_table(campaign, pairs, values, compared, of_pairs)
+
+
+def pairs_of_campaigns(
+    base: tuple[FrozenCampaign, pd.DataFrame],
+    test: tuple[FrozenCampaign, pd.DataFrame],
+    margin: float,
+    allocation_variation: float | None = None,
+) -> tuple[pd.DataFrame, list[Compared], dict[str, list[FrozenCell]]]:
+    """Return one row per pair of cells of two campaigns, their launches, and the cells without a pair by the reason.
+
+    base, test: campaign and measurements. allocation_variation: for the verdicts of a gate.
+    """
+    pairs, compared, unmatched = matched_cells(base, test)
+    margins, verdicts = [Margin(margin, "option")] * len(pairs), None
+    if allocation_variation is not None:
+        margins = [Margin(pair.margin_with(margin, allocation_variation), "gate") for pair in compared]
+        verdicts = compare_all(compared, margin, allocation_variation)
+    values = [(test[0].name, base[0].name)] * len(pairs)
+    return _judged_table(test[0], pairs, values, compared, margins, verdicts), compared, unmatched
+
+
+def compared_steps(
+    pairs: list[tuple[str | None, str | None]], times: dict[str, Times], margin: float | None = None
+) -> dict[tuple[str, str], Verdict]:
+    """Return the verdict on each ratio of step times, second cell over first. Incomplete pairs are excluded.
+
+    margin: as in `judge_all`.
+    """
+    known = [pair for pair in pairs if None not in pair and pair[0] != pair[1]]
+    sides = [replace(sides_of(*(times[cell] for cell in pair)), allocations=((), ())) for pair in known]
+    return dict(zip(known, judge_all(sides, [margin] * len(sides)), strict=True))
+
+
+def _compared(campaign: FrozenCampaign, times: dict[str, Times], pair: CellPair) -> Compared:
+    """Return the launches of a pair. Without `allocations`, batches split by their duration do not count as such."""
+    found = sides_of(times[pair.reference.id], times[pair.other.id], pair.other.benchmark)
+    return found if campaign.allocations is not None else replace(found, allocations=((), ()))
+
+
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def margins_of(campaign: FrozenCampaign, times: dict[str, Times]) -> dict[str, Margin]:
+    """Return the margin of each benchmark: that of the campaign, and at least the noise of its identical stacks."""
+    ratios: dict[str, list[float]] = {cell.benchmark: [] for cell in campaign.cells}
+    for pair in alike_stacks(campaign):
+        compared = _compared(campaign, times, pair)
+        if compared.num >= MIN_LAUNCHES:
+            ratios[compared.group].append(compared.ratio.mean)
+    given = versus_of(campaign)["margin"]
+    margins = dict.fromkeys(ratios, Margin(MARGIN, "default") if given is None else Margin(given, "campaign"))
+    for benchmark, of_benchmark in ratios.items():
+        noise = noise_floor(of_benchmark)
+        if noise is not None and (given is None or noise > given):
+            margins[benchmark] = Margin(noise, f"noise floor of {len(of_benchmark)} A/A pairs")
+    return margins
+
+
+def _judged_table(
+    campaign: FrozenCampaign,
+    pairs: list[CellPair],
+    values: list[tuple[str, str]],
+    compared: list[Compared],
+    margins: list[Margin | None],
+    verdicts: list[Verdict] | None = None,
+) -> pd.DataFrame:
+    """Return one row per pair, with the statistics of its launches.
+
+    campaign: that of the compared cells. values: of other and reference. margins: None if both cells measure the same
+    (A/A). p values are corrected over all tested rows: those with launches on both sides that are not A/A. Rows of a
+    benchmark share a prior. verdicts: those of a gate.
+    """
+    if verdicts is None:
+        verdicts = judge_all(compared, [None if margin is None else margin.ratio for margin in margins])
+    rows = []
+    for pair, (value, reference_value), sides, margin, verdict in zip(
+        pairs, values, compared, margins, verdicts, strict=True
+    ):
+        row = cell_row(pair.other) | {"reference": pair.reference.id, "axis": pair.axis, "value": value}
+        row |= {"reference_value": reference_value, "num_planned": campaign.repeats_of(pair.other)}
+        row |= {"num_launches": len(sides.test), "num_reference_launches": len(sides.base)}
+        row |= {"time_s": _mean(sides.test), "reference_time_s": _mean(sides.base)}
+        if margin is not None:
+            row |= {"margin_ratio": margin.ratio, "margin_source": margin.source}
+        if sides.num:
+            row |= verdict_values(verdict) | {"is_paired": sides.is_paired}
+            row |= {"launch_correlation": verdict.correlation, "widening_ratio": verdict.widening}
+            row |= {"test": None, "verdict": ALIKE} if margin is None else {}
+        rows.append(row)
+    return make_table(rows, columns_in(campaign, COMPARISONS))
+
+
+def _mean(values: list[float]) -> float | None:
+    return math.exp(np.mean(np.log(values))) if values else None
+
+
+def verdict_values(verdict: Verdict) -> dict:
+    """Return the columns of a verdict."""
+    found = dict(zip(RATIO.names, verdict.ratio.ends, strict=True))
+    found |= {"interval": verdict.ratio.kind, "verdict": verdict.word}
+    return found | {name: getattr(verdict, name) for name in ("test", "p_value", "p_adjusted", "launches_needed")}
+
+
+# What rows have in common.
+
+
+def judged_rows(comparisons: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows that have a verdict: launches on both sides, and stacks that are not identical (A/A)."""
+    return comparisons[(comparisons["verdict"].notna() & (comparisons["verdict"] != ALIKE)).fillna(False)]
+
+
+def alike_that_differ(comparisons: pd.DataFrame) -> tuple[pd.DataFrame, int, float]:
+    """Return the A/A rows whose interval excludes 1, of how many, and how many are expected by chance.
+
+    Without rows if chance explains as many. Takes the rows as independent, which those of one launch are not.
+    """
+    from scipy.special import bdtrc
+
+    rows = comparisons[(comparisons["verdict"] == ALIKE) & (comparisons["interval"] == "interval").fillna(False)]
+    found = rows[(rows["time_low_ratio"] > 1) | (rows["time_high_ratio"] < 1)]
+    is_chance = not len(found) or bdtrc(len(found) - 1, len(rows), ALIKE_RATIO) >= ALIKE_P
+    return found.head(0) if is_chance else found, len(rows), ALIKE_RATIO * len(rows)
+
+
+def by_effect(comparisons: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows with the largest effect first, up or down; those without a ratio last."""
+    ratio = comparisons["time_ratio"].astype(float)
+    size = ratio.where(ratio >= 1, 1 / ratio)
+    return comparisons.loc[size.sort_values(ascending=False, kind="stable", na_position="last").index]
+
+
+def is_within_margin(comparisons: pd.DataFrame) -> pd.Series:
+    """Return which rows are within the margin: neither faster nor slower, and with a ratio within the margin."""
+    ratio, limit = comparisons["time_ratio"], 1 + comparisons["margin_ratio"]
+    is_within = ((ratio <= limit) & (ratio >= 1 / limit)).fillna(False)
+    return is_within & ~comparisons["verdict"].isin(["faster", "slower"])
+
+
+def half_widths(judged: pd.DataFrame) -> dict | None:
+    """Return median and maximum of half the width of the 95 % intervals on a log scale, as ratio - 1.
+
+    An interval around a smaller difference would include 1. num_unknown: pairs without an interval. None without any.
+    """
+    known = judged[(judged["interval"] == "interval").fillna(False)]
+    found = ((known["time_high_ratio"] / known["time_low_ratio"]).astype(float) ** 0.5 - 1).tolist()
+    if not found:
+        return None
+    values = {"median_ratio": statistics.median(found), "max_ratio": max(found)}
+    return values | {"num": len(found), "num_unknown": len(judged) - len(found)}
+
+
+def direction_of(row: object) -> str | None:
+    """Return slower or faster if the difference of a row is statistically significant; else None."""
+    return settled_direction(row.time_low_ratio, row.time_high_ratio, row.p_adjusted)
+
+
+def is_unsettled(row: object) -> bool:
+    """Return whether an inconclusive row has a significant direction; only its size against the margin is open."""
+    return not is_unknown(row.verdict) and row.verdict == "inconclusive" and direction_of(row) is not None
+
+
+def num_significant(judged: pd.DataFrame) -> dict[str, int]:
+    """Return how many pairs are significantly slower and faster, each by its own launches, regardless of the margin.
+
+    There is no test over pairs: cells measured in the same launches are not independent.
+    """
+    words = [direction_of(row) for row in table_rows(judged)]
+    return {word: words.count(word) for word in ("slower", "faster")}
+
+
+def num_within(judged: pd.DataFrame) -> dict[str, int]:
+    """Return how many pairs are significantly slower and faster, but within the margin."""
+    return num_significant(judged[(judged["verdict"] == "equivalent").fillna(False)])
+
+
+def repeats_needed(undecided: pd.DataFrame, repeats: int) -> int | None:
+    """Return the number of launches that settles most of the inconclusive pairs; None if it is too large to predict.
+
+    Pairs whose variation is unknown need as many launches as a test.
+    """
+    fewest = undecided[["num_launches", "num_reference_launches"]].min(axis=1)
+    for_test = (MIN_LAUNCHES - fewest).where(fewest < MIN_LAUNCHES)
+    median = statistics.median_high(undecided["launches_needed"].fillna(for_test).astype(float).fillna(math.inf))
+    return None if math.isinf(median) else repeats + int(median)
