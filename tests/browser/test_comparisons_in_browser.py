@@ -70,8 +70,7 @@ def more_pages(tmp_path_factory, pages):
     from regatta.compare.campaigns import compare_campaigns, read_campaign, read_imported
     from regatta.compare.comparison_page import comparison_page
     from regatta.compare.gate import headline, judge
-    from regatta.compare.several import compare_several
-    from regatta.compare.several_page import page_of_several
+    from regatta.compare.several import follow, page_of_several
     from regatta.formats.base import Options
     from regatta.store.csv_files import MEASUREMENTS, read_csv
 
@@ -94,7 +93,7 @@ def more_pages(tmp_path_factory, pages):
     cells = [cell_of("bound", 1024 * (i + 1)) for i in range(NUM_CELLS)]
     third = [(cell, [1.02 * t for t in SIX]) for cell in cells]
     third = write_folder(folder / "third", third, "10", {"torch": "2.99"})
-    history = compare_several([base, test, read_campaign(third)], 0.05)
+    history = follow([compare_campaigns(base, other, 0.05) for other in (test, read_campaign(third))])
     found["several"].write_text(page_of_several(history, found["several"]), "utf-8")
     return pages | found
 

@@ -6,8 +6,8 @@ import pytest
 from comparison_results import cell_of, write_folder
 from typed import typed
 
+from regatta.compare.campaign_history import keys_of, times_of_cells
 from regatta.compare.campaigns import read_campaign
-from regatta.compare.trends import keys_of, most_moved, ratios_to_first, times_of_cells
 
 SMALL, LARGE, ONCE = cell_of("bound", 4096), cell_of("bound", 16384), cell_of("bound", 65536)
 THREE = [1.0, 1.1, 1.2]
@@ -25,13 +25,13 @@ def test_each_cell_of_two_campaigns_or_more_has_its_time_and_its_ratio_to_the_fi
     cells = [(SMALL, THREE), (LARGE, THREE)], [(LARGE, THREE), (ONCE, THREE)], [(SMALL, THREE), (LARGE, slower)]
     times = times_of(tmp_path, *cells)
     large, small = key_of(LARGE), key_of(SMALL)
-    assert list(times[large]) == [0, 1, 2]
-    means = [time.time_s for time in times[large].values()]
+    assert list(times[large].points) == [0, 1, 2]
+    means = [point.number for point in times[large].points.values()]
     assert means == pytest.approx([1.32 ** (1 / 3)] * 2 + [1.2 * 1.32 ** (1 / 3)])
-    assert list(ratios_to_first(times[large]).values()) == pytest.approx([1, 1, 1.2])
-    assert [time.interval for time in times[large].values()] == ["interval"] * 3
-    assert list(times[small]) == [0, 2]
-    assert most_moved(times) == [large, small]  # ONCE is in one campaign only
+    assert list(times[large].ratios.values()) == pytest.approx([1, 1, 1.2])
+    assert all("[" in point.text for point in times[large].points.values())
+    assert list(times[small].points) == [0, 2]
+    assert times.keys() == {large, small}  # ONCE is in one campaign only
 
 
 def test_another_version_of_the_benchmark_is_another_cell(tmp_path):

@@ -1,5 +1,6 @@
 """compare.py with more than two campaigns: each against the first."""
 
+import math
 import re
 
 import pytest
@@ -7,9 +8,8 @@ from comparison_results import cell_of, write_folder
 from test_comparison_campaigns import script  # noqa: F401
 from test_report import Page
 
-from regatta.compare.campaigns import read_campaign
-from regatta.compare.several import compare_several, several_text
-from regatta.compare.several_page import MOST_DRAWN, all_rows, page_of_several
+from regatta.compare.campaigns import compare_campaigns, read_campaign
+from regatta.compare.several import MOST_DRAWN, follow, page_of_several, several_text
 
 FIVE = [1.00, 1.01, 1.02, 1.03, 1.04]
 CELLS = [cell_of("bound", 1024 << place) for place in range(4)]
@@ -26,22 +26,29 @@ def folders_in(folder, ratios=RATIOS):
     return found
 
 
+def history_of(folders):
+    base, *others = map(read_campaign, folders)
+    return follow([compare_campaigns(base, other, 0.05) for other in others])
+
+
 @pytest.fixture
 def history(tmp_path):
-    return compare_several([read_campaign(folder) for folder in folders_in(tmp_path)], 0.05)
+    return history_of(folders_in(tmp_path))
+
+
+def rows_of(history):
+    return [row for of in history.compared for row in of.comparisons.to_dict("records")]
 
 
 def test_each_campaign_is_compared_with_the_first(history):
-    found = [
-        [row["value"], round(row["time_ratio"], 2), row["verdict"]] for row in all_rows(history).to_dict("records")
-    ]
+    found = [[row["value"], round(row["time_ratio"], 2), row["verdict"]] for row in rows_of(history)]
     assert sorted(found) == sorted(
         [
             *(["b", 1.2, "slower"], ["b", 0.8, "faster"], ["b", 1.0, "equivalent"], ["b", 1.0, "equivalent"]),
             *(["<i>c", 1.4, "slower"], ["<i>c", 1.3, "slower"], ["<i>c", 1.0, "equivalent"]),
         ]
     )
-    assert set(all_rows(history)["reference_value"]) == {"a"}
+    assert {row["reference_value"] for row in rows_of(history)} == {"a"}
 
 
 def test_it_is_known_when_a_cell_was_slower_for_the_first_time(history):
@@ -50,8 +57,8 @@ def test_it_is_known_when_a_cell_was_slower_for_the_first_time(history):
 
 
 def test_cells_with_the_largest_change_come_first_on_one_axis(history):
-    assert [cell.name.rpartition(" · ")[2] for cell in history.cells] == ["2 KiB", "4 KiB", "8 KiB", "1 KiB"]
-    dots = [cell.dots(history) for cell in history.cells]
+    assert [cell.cell.rpartition(" · ")[2] for cell in history.followed] == ["2 KiB", "4 KiB", "8 KiB", "1 KiB"]
+    dots = [history.dots(cell) for cell in history.followed]
     assert [[x for x, *_ in of] for of in dots] == [[3, 50, 97], [3, 50, 97], [3, 50], [3, 50, 97]]
     last = [of[-1][1] for of in dots]  # in percent from the top
     assert max(last[:2]) < 50  # above the middle: slower
@@ -61,30 +68,25 @@ def test_cells_with_the_largest_change_come_first_on_one_axis(history):
 
 def test_a_campaign_without_the_cell_has_no_dot(tmp_path):
     ratios = {"b": (1.0,) * 4, "<i>c": (None, 1.0, 1.0, 1.0), "d": (1.0,) * 4}
-    history = compare_several([read_campaign(folder) for folder in folders_in(tmp_path, ratios)], 0.05)
-    dots = {cell.name.rpartition(" · ")[2]: [x for x, *_ in cell.dots(history)] for cell in history.cells}
+    history = history_of(folders_in(tmp_path, ratios))
+    dots = {cell.cell.rpartition(" · ")[2]: [x for x, *_ in history.dots(cell)] for cell in history.followed}
     assert dots["1 KiB"] == [3, 34.3, 97]
     assert dots["2 KiB"] == [3, 34.3, 65.7, 97]
 
 
-@pytest.mark.parametrize(
-    ("largest", "end", "ends"),
-    [(1.2, 0.3, ["+30 %", "0", "−30 %"]), (1.4, 0.5, ["+50 %", "0", "−50 %"]), (3.0, 3.0, ["+300 %", "0", "−75 %"])],
-)
-def test_the_axis_ends_at_round_changes(tmp_path, largest, end, ends):
-    """Linear up to 50 %, logarithmic beyond, so that a cell that is 4 times as fast is as far from 0 as 4 times as slow."""
-    history = compare_several(
-        [read_campaign(folder) for folder in folders_in(tmp_path, {"b": (1.0, largest, 1.0, 1.0)})], 0.05
-    )
-    assert history.end == end
-    assert history.end_texts == ends
-    low = 1 - end if end < 1 else 1 / (1 + end)
-    assert [history.height(ratio) for ratio in (1 + end, 1, low)] == [0, 50, 100]
+@pytest.mark.parametrize("largest", [1.2, 3.0])
+def test_the_axis_has_all_intervals_and_a_slower_cell_is_as_far_from_the_middle_as_a_faster_one(tmp_path, largest):
+    history = history_of(folders_in(tmp_path, {"b": (1.0, largest, 1.0, 1.0)}))
+    [end] = [point.ends[0] for point in history.followed[0].points.values() if point.ends]
+    assert math.exp(history.end) == pytest.approx(end)
+    assert end > largest
+    assert history.end_texts == [f"+{100 * (end - 1):.1f} %", f"\N{MINUS SIGN}{100 * (1 - 1 / end):.1f} %"]
+    assert [history.height(ratio) for ratio in (end, 1, 1 / end)] == [8, 50, 92]
 
 
 def test_each_verdict_has_its_mark_and_the_base_has_one(tmp_path):
     ratios = {"b": (1.0, 1.2, 1.06, 0.8)}
-    history = compare_several([read_campaign(folder) for folder in folders_in(tmp_path, ratios)], 0.05)
+    history = history_of(folders_in(tmp_path, ratios))
     text = page_of_several(history, tmp_path / "page.html")
     charts = text[text.index('class="multiples"') :]
     classes = re.findall('<i class="([a-z]*)"', charts)
@@ -97,9 +99,9 @@ def test_cells_link_to_the_reports_of_their_campaigns(tmp_path):
     folders = folders_in(tmp_path)
     for folder in folders[::2]:
         (folder / "report.html").write_text("", encoding="utf-8")
-    history = compare_several([read_campaign(folder) for folder in folders], 0.05)
+    history = history_of(folders)
     text = page_of_several(history, tmp_path / "page.html")
-    row = history.cells[0].rows[2]
+    row = history.followed[0].rows[2]
     table = text[text.index('id="all-changes"') :]
     assert table.count(f'href="a/report.html#cell={row.reference}"') == 1
     assert table.count(f'href="%3Ci%3Ec/report.html#cell={row.cell}"') == 1
@@ -128,8 +130,8 @@ def test_the_page_has_a_chart_for_each_cell_and_counts_for_each_campaign(history
 
 
 def test_at_most_some_charts_are_drawn(tmp_path, monkeypatch):
-    monkeypatch.setattr("regatta.compare.several_page.MOST_DRAWN", 2)
-    history = compare_several([read_campaign(folder) for folder in folders_in(tmp_path)], 0.05)
+    monkeypatch.setattr("regatta.compare.several.MOST_DRAWN", 2)
+    history = history_of(folders_in(tmp_path))
     text = page_of_several(history, tmp_path / "page.html")
     assert text.count("data-multiple") == 2 < MOST_DRAWN
     assert len(re.findall('<tr><th scope="row">[^<]*KiB</th><td>', text)) == len(CELLS)

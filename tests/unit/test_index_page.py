@@ -17,8 +17,15 @@ from synthetic import analyse, train_cell, write_laptop
 from typed import typed
 
 import warm_start
+from regatta.compare.campaign_history import (
+    MOST_CAMPAIGNS,
+    MOST_CHANGES,
+    MOST_SERIES,
+    connected,
+    read_keys,
+    read_trends,
+)
 from regatta.compare.index import index_page, neighbors, read_entries, read_entry
-from regatta.compare.trends import MOST_CAMPAIGNS, MOST_CHANGES, MOST_SERIES, connected, read_keys, read_trends
 from regatta.core.errors import UserError
 from regatta.topics.summary import answer_json
 
@@ -62,11 +69,15 @@ def trends_of(folder):
 
 
 def texts(column):
-    return [text.replace("\N{NO-BREAK SPACE}", " ") for _, text in column.found.values()]
+    return [point.text.replace("\N{NO-BREAK SPACE}", " ") for point in column.points.values()]
+
+
+def dots_of(trend, column):
+    return [(x, y) for x, y, *_ in trend.dots(column)]
 
 
 def numbers(column, num):
-    return [column.found[place][0] if place in column.found else None for place in range(num)]
+    return [column.points[place].number if place in column.points else None for place in range(num)]
 
 
 # The list of campaigns.
@@ -281,12 +292,12 @@ def test_a_trend_follows_a_cell_of_the_latest_campaign(tmp_path, wording):
     [trend] = trends_of(tmp_path).trends
     assert [folder.name for folder in trend.folders] == ["april", "may", "june"]
     assert trend.dates == ["2026-11-01", "2026-11-09", "2026-11-21"]
-    column = trend.columns[0]
+    column = trend.followed[0]
     assert column.cell.endswith("16 KiB")
     assert numbers(column, 3) == [None, pytest.approx(4.0), pytest.approx(2.0)]
     wording([column.title, *texts(column)])
     assert column.ratios == pytest.approx({1: 1.0, 2: 0.5})
-    assert trend.dots(column) == [(50, 50), (97, 92)]  # the first value in the middle, half of it at the end
+    assert dots_of(trend, column) == [(50, 50), (97, 92)]  # the first value in the middle, half of it at the end
 
 
 def test_a_trend_does_not_select_the_cell_that_is_highest_by_chance_in_the_latest_campaign(tmp_path):
@@ -294,8 +305,8 @@ def test_a_trend_does_not_select_the_cell_that_is_highest_by_chance_in_the_lates
     for name, day, small, large in (("a", "01", 1.0, 2.0), ("b", "02", 3.0, 2.5)):
         write_campaign(tmp_path / name, [at(SMALL, small), at(LARGE, large)], day)
     [trend] = trends_of(tmp_path).trends
-    assert trend.columns[0].cell.endswith("16 KiB")
-    assert numbers(trend.columns[0], 2) == pytest.approx([2.0, 2.5])
+    assert trend.followed[0].cell.endswith("16 KiB")
+    assert numbers(trend.followed[0], 2) == pytest.approx([2.0, 2.5])
 
 
 def test_efficiency_and_throughput_are_those_of_the_largest_shape(tmp_path, wording):
@@ -304,23 +315,23 @@ def test_efficiency_and_throughput_are_those_of_the_largest_shape(tmp_path, word
     write_campaign(tmp_path / "a", times, "01", baseline=baseline)
     write_campaign(tmp_path / "b", [*times, (other, [1.0])], "02", baseline=baseline)
     [trend] = trends_of(tmp_path).trends
-    assert [column.title for column in trend.columns] == [
+    assert [column.title for column in trend.followed] == [
         *("Efficiency (%)", "Throughput (samples/s)"), *["Change in time"] * 2
     ]  # fmt: skip
-    assert "1×2" in trend.columns[0].cell
-    assert [numbers(column, 2) for column in trend.columns[:2]] == [pytest.approx([of] * 2) for of in (0.4, 6.4)]
-    wording([text for column in trend.columns[:2] for text in texts(column)])
+    assert "1×2" in trend.followed[0].cell
+    assert [numbers(column, 2) for column in trend.followed[:2]] == [pytest.approx([of] * 2) for of in (0.4, 6.4)]
+    wording([text for column in trend.followed[:2] for text in texts(column)])
 
 
 def test_the_times_that_changed_most_are_followed(tmp_path, wording):
     for name, day, large_s in (("a", "01", 2.0), ("b", "02", 3.0)):
         write_campaign(tmp_path / name, [(SMALL, [1.0, 1.1, 1.2]), (LARGE, [large_s])], day)
     [trend] = trends_of(tmp_path).trends
-    _, column, other = trend.columns
+    _, column, other = trend.followed
     assert (column.cell[-6:], other.cell[-5:]) == ("16 KiB", "4 KiB")
     assert numbers(column, 2) == pytest.approx([2.0, 3.0])
     wording(texts(column))
-    assert trend.dots(column) == [(3, 50), (97, 8)]
+    assert dots_of(trend, column) == [(3, 50), (97, 8)]
     assert column.changes == pytest.approx([1.5, 1.5])
 
 
@@ -329,10 +340,10 @@ def test_the_dots_of_all_key_figures_share_an_axis_that_shows_a_change_of_one_pe
     for name, day, small, large in (("a", "01", 1.0, 2.0), ("b", "02", 1.01, 1.99), ("c", "03", 1.0, 2.01)):
         write_campaign(tmp_path / name, [(SMALL, [small]), (LARGE, [large])], day)
     [trend] = trends_of(tmp_path).trends
-    of_small, of_large = sorted(trend.columns[1:], key=lambda column: column.found[0])
+    of_small, of_large = sorted(trend.followed[1:], key=lambda column: column.points[0].number)
     assert trend.end == pytest.approx(math.log(1.01))
-    assert trend.dots(of_small) == [(3, 50), (50, 8), (97, 50)]
-    assert trend.dots(of_large) == [(3, 50), (50, 71.2), (97, 28.9)]
+    assert dots_of(trend, of_small) == [(3, 50), (50, 8), (97, 50)]
+    assert dots_of(trend, of_large) == [(3, 50), (50, 71.2), (97, 28.9)]
     assert [of_small.changes, of_large.changes] == [
         pytest.approx([1.0, 1 / 1.01]),
         pytest.approx([1.005, 2.01 / 1.99]),
@@ -346,7 +357,7 @@ def test_smaller_changes_than_one_percent_do_not_fill_the_axis(tmp_path):
     for name, day, small in (("a", "01", 1.0), ("b", "02", 1.001)):
         write_campaign(tmp_path / name, [(SMALL, [small])], day)
     [trend] = trends_of(tmp_path).trends
-    assert trend.dots(trend.columns[1]) == [(3, 50), (97, 45.8)]
+    assert dots_of(trend, trend.followed[1]) == [(3, 50), (97, 45.8)]
 
 
 def test_a_change_of_the_environment_is_marked_and_an_unknown_one_is_no_change(tmp_path, wording):

@@ -16,11 +16,12 @@ import tempfile
 import traceback
 from pathlib import Path
 
-from regatta.compare.campaigns import read_campaign, read_imported
+import pandas as pd
+
+from regatta.compare.campaigns import compare_campaigns, read_campaign, read_imported
 from regatta.compare.comparison_output import comparison_text
 from regatta.compare.comparison_page import comparison_page
-from regatta.compare.several import compare_several, several_text
-from regatta.compare.several_page import all_rows, page_of_several
+from regatta.compare.several import follow, page_of_several, several_text
 from regatta.core.errors import USER_ERROR, UserError, positive, run_script, script_parser
 from regatta.core.verdicts import margin_option
 from regatta.formats.base import Options
@@ -36,13 +37,13 @@ def main() -> None:
             read_imported(path, args.stack, options, Path(scratch)) if path.is_file() else read_campaign(path)
             for path in map(results_of, (args.base, *args.test))
         ]
-    history = compare_several(campaigns, args.margin)
-    found, is_pair = history.compared[-1], len(campaigns) == 2
+    compared = [compare_campaigns(campaigns[0], other, args.margin) for other in campaigns[1:]]
+    found, history = compared[-1], follow(compared) if len(compared) > 1 else None
     if args.csv:
-        write_csv(all_rows(history), args.csv)
+        write_csv(pd.concat([of.comparisons for of in compared], ignore_index=True), args.csv)
     if args.html:
-        write_text(args.html, (comparison_page(found, args.html) if is_pair else page_of_several(history, args.html)))
-    print(comparison_text(found, args.all) if is_pair else several_text(history, args.all), end="")
+        write_text(args.html, page_of_several(history, args.html) if history else comparison_page(found, args.html))
+    print(several_text(history, args.all) if history else comparison_text(found, args.all), end="")
     if found.comparisons["verdict"].isna().all():
         raise UserError("nothing could be compared: no cell has a valid launch on both sides. See the lists above.")
     sys.exit(1 if found.num("slower") else 0)

@@ -4,14 +4,13 @@ Answers come from answer.json; the store is not read. The same files give the sa
 """
 
 import json
-import math
 import os
 import shlex
 import urllib.parse
 from dataclasses import dataclass
 from pathlib import Path
 
-from regatta.compare.trends import MOST_CAMPAIGNS, Keys, Trend, read_keys, read_trends
+from regatta.compare.campaign_history import MOST_CAMPAIGNS, Keys, Trend, read_keys, read_trends
 from regatta.core.errors import UserError
 from regatta.core.files import address, is_results_folder
 from regatta.core.text import UNKNOWN, one_line, plural, signed_percent
@@ -206,7 +205,6 @@ def index_page(results: Path) -> str:
         pages=pages,
         last_changes=last_changes(trends.trends),
         signed_percent=signed_percent,
-        axis_text=lambda trend: f"{signed_percent(math.exp(-trend.end))} % to {signed_percent(math.exp(trend.end))} %",
         script=script,
         script_source=script_source(script),
         most_open=MOST_OPEN,

@@ -1,140 +1,60 @@
-"""More than two campaigns: each compared with the first, the base, and what changed in the environment in between."""
+"""More than two campaigns, each compared with the first, the base: the text and the page of compare.py."""
 
-import itertools
-import math
 from collections import Counter
 from dataclasses import dataclass
-from functools import cached_property
+from pathlib import Path
+from urllib.parse import quote
 
-from regatta.compare.campaigns import CampaignResults, CampaignsCompared, compare_campaigns
+from regatta.compare.campaign_history import CampaignHistory, Followed, Point, changes_of
+from regatta.compare.campaigns import CampaignResults, CampaignsCompared
 from regatta.compare.comparison_output import aligned, campaign_text, distinct_names, names_and_lists, statements
-from regatta.compare.pair_list import change_text
-from regatta.compare.trends import change_marks, environment_changes, x_of_campaign
-from regatta.core.text import UNKNOWN, duration, is_unknown, with_minus_signs
-from regatta.kit.columns import Row, table_rows
+from regatta.compare.comparison_page import VERDICTS, counted, report_of
+from regatta.core.text import UNKNOWN, change_text, duration, plural
+from regatta.kit.columns import table_rows
 from regatta.model.frozen import names_by_id
-from regatta.tables.pairs import judged_rows
+from regatta.report.page import TEMPLATES, load_template, script_source
+from regatta.tables.pairs import is_within_margin, judged_rows
 
-# Changes at the end of the axis. It is linear up to 0.5, beyond logarithmic: of 3, the ends are +300 and -75 %.
-LINEAR_ENDS, LOG_ENDS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5), (1.0, 3.0, 4.0, 9.0, 19.0, 99.0, 999.0)
+MOST_DRAWN = 24  # cells with the largest changes; the table has the others
+MOST_ROWS = 1000
+HOW_TO_READ = "Change in time against base in %: positive is slower. [ ]: 95 % confidence interval; ( ): range."
 
 
 @dataclass(frozen=True)
-class SeveralCampaigns:
-    """Campaigns in the given order, the base first. compared: of each other one with the base.
+class SeveralCampaigns(CampaignHistory):
+    """Campaigns in the given order, the base first, and the cells of the base by their largest change.
 
-    changes: how the environment of each differs from the one before, as texts; None if unknown.
+    compared: each other campaign with the base.
     """
 
     campaigns: list[CampaignResults]
     compared: list[CampaignsCompared]
-    changes: list[list[str] | None]
-
-    @cached_property
-    def names(self) -> list[str]:
-        return distinct_names(*self.campaigns)
-
-    @cached_property
-    def cells(self) -> list["CellHistory"]:
-        """Return the cells of the base that were compared with any other campaign, the largest change first."""
-        found: dict[str, dict[int, Row]] = {}
-        for place, of in enumerate(self.compared, start=1):
-            for row in table_rows(judged_rows(of.comparisons)):
-                found.setdefault(row.reference, {})[place] = row
-        by_id = self.campaigns[0].campaign.by_id
-        names = names_by_id([cell for cell in by_id.values() if cell.id in found])
-        cells = [CellHistory(names[cell].full, found[cell]) for cell in by_id if cell in found]
-        return sorted(cells, key=lambda cell: -cell.largest)
-
-    @cached_property
-    def margin(self) -> float:
-        return max(row.margin_ratio for cell in self.cells for row in cell.rows.values())
-
-    @cached_property
-    def end(self) -> float:
-        """Return the change at the upper end of the charts' common axis, which has all intervals and the margin."""
-        rows = [row for cell in self.cells for row in cell.rows.values()]
-        values = [(row.time_ratio, row.time_low_ratio, row.time_high_ratio) for row in rows]
-        ratios = [1 + self.margin, *(value for of in values for value in of if not is_unknown(value))]
-        size, log_size = max(abs(ratio - 1) for ratio in ratios), max(abs(math.log(ratio)) for ratio in ratios)
-        found = next((end for end in LINEAR_ENDS if size <= end), None)
-        return found or next((end for end in LOG_ENDS if log_size <= math.log1p(end)), LOG_ENDS[-1])
-
-    @property
-    def is_linear(self) -> bool:
-        return self.end <= LINEAR_ENDS[-1]
-
-    @property
-    def end_texts(self) -> list[str]:
-        """Return the labels of the axis from top to bottom, in percent."""
-        low = self.end if self.is_linear else 1 - 1 / (1 + self.end)
-        return [f"+{100 * self.end:.3g} %", "0", with_minus_signs(f"-{100 * low:.3g} %")]
-
-    def height(self, ratio: float) -> float:
-        """Return the place of a ratio in a chart, in percent from its top; one beyond the axis is at its end."""
-        part = (ratio - 1) / self.end if self.is_linear else math.log(ratio) / math.log1p(self.end)
-        return round(50 * (1 - min(max(part, -1.0), 1.0)), 1)
-
-    @property
-    def marks(self) -> list[float]:
-        return change_marks(self.changes)
 
     def first_in(self, verdict: str) -> list[tuple[str, int]]:
         """Return in which campaign cells have a verdict for the first time, as (name, number of cells)."""
-        firsts = (
-            min((at for at, row in cell.rows.items() if row.verdict == verdict), default=0) for cell in self.cells
-        )
-        counts = Counter(firsts)
-        return [(name, counts[place]) for place, name in enumerate(self.names) if place and counts[place]]
+        places = ([at for at, row in cell.rows.items() if row.verdict == verdict] for cell in self.followed)
+        counts = Counter(min(of_cell) for of_cell in places if of_cell)
+        return [(self.names[place], counts[place]) for place in sorted(counts)]
+
+    def row_of(self, cell: Followed) -> tuple[str, str, list[str]]:
+        """Return the name of a cell, its time in base, and its change in each other campaign; n/a if not compared."""
+        rows, places = cell.rows, range(1, len(self.names))
+        changes = [change_text(rows[place]) if place in rows else UNKNOWN for place in places]
+        return cell.cell, duration(cell.compared.reference_time_s), changes
 
 
-@dataclass(frozen=True)
-class CellHistory:
-    """One cell of the base. rows: how it compares with the base, by the place of the campaign."""
-
-    name: str
-    rows: dict[int, Row]
-
-    @property
-    def largest(self) -> float:
-        """Return the largest change, up or down, as a logarithm."""
-        return max(abs(math.log(row.time_ratio)) for row in self.rows.values())
-
-    @property
-    def is_beyond_margin(self) -> bool:
-        """Return whether a ratio or a verdict is beyond the margin in any campaign."""
-        rows = self.rows.values()
-        is_beyond = (abs(math.log(row.time_ratio)) > math.log1p(row.margin_ratio) for row in rows)
-        return any(is_beyond) or any(row.verdict in ("faster", "slower") for row in rows)
-
-    @property
-    def base_id(self) -> str:
-        return next(iter(self.rows.values())).reference
-
-    @property
-    def base_time(self) -> str:
-        return duration(next(iter(self.rows.values())).reference_time_s)
-
-    def dots(self, history: SeveralCampaigns) -> list[tuple[float, float, list[float], str, str]]:
-        """Return of each campaign the place of its ratio to the base and of its ends, its verdict, and a text."""
-        num = len(history.campaigns)
-        found = [(x_of_campaign(0, num), 50.0, [], "base", f"{history.names[0]}: base")]
-        for place, row in self.rows.items():
-            known = [] if is_unknown(row.time_low_ratio) else [row.time_high_ratio, row.time_low_ratio]
-            text = f"{history.names[place]}: {change_text(row)} %, {row.verdict}"
-            places = x_of_campaign(place, num), history.height(row.time_ratio), list(map(history.height, known))
-            found.append((*places, row.verdict, text))
-        return found
-
-
-def compare_several(campaigns: list[CampaignResults], margin: float) -> SeveralCampaigns:
-    """Return how campaigns compare with the first one. Raises UserError if one has no cell in common with it."""
-    compared = [compare_campaigns(campaigns[0], other, margin) for other in campaigns[1:]]
-    changes = [None, *(environment_changes(*pair) for pair in itertools.pairwise(campaigns))]
-    return SeveralCampaigns(campaigns, compared, changes)
-
-
-HOW_TO_READ = "Change in time against base in %: positive is slower. [ ]: 95 % confidence interval; ( ): range."
+def follow(compared: list[CampaignsCompared]) -> SeveralCampaigns:
+    """Return how campaigns compare with the first one. compared: each other one with it."""
+    campaigns, found = [compared[0].base, *(of.test for of in compared)], {}
+    for place, of in enumerate(compared, start=1):
+        for row in table_rows(judged_rows(of.comparisons)):
+            point = Point(row.time_ratio, f"{change_text(row)} %, {row.verdict}", row)
+            found.setdefault(row.reference, {0: Point(1.0, "base")})[place] = point
+    cells = [cell for cell in campaigns[0].campaign.by_id.values() if cell.id in found]
+    names = names_by_id(cells)
+    followed = [Followed("", names[cell.id].full, found[cell.id]) for cell in cells]
+    followed.sort(key=lambda cell: -cell.largest)
+    return SeveralCampaigns(distinct_names(*campaigns), changes_of(campaigns), followed, campaigns, compared)
 
 
 def several_text(history: SeveralCampaigns, shows_all: bool = False) -> str:
@@ -150,16 +70,63 @@ def several_text(history: SeveralCampaigns, shows_all: bool = False) -> str:
     for name, before, changes in zip(names[1:], names, history.changes[1:], strict=False):
         text = UNKNOWN if changes is None else "; ".join(changes) or "no change recorded"
         lines += [f"Environment of {name} since {before}: {text}"]
-    shown = [cell for cell in history.cells if shows_all or cell.is_beyond_margin]
+    rows = [of.comparisons for of in history.compared]
+    beyond = {cell for of in rows for cell in of["reference"][~is_within_margin(of)]}
+    shown = [cell for cell in history.followed if shows_all or cell.compared.reference in beyond]
     if shown:
-        rows = [(cell.name, cell.base_time, *changes_of(cell, history)) for cell in shown]
+        rows = [(name, time, *changes) for name, time, changes in map(history.row_of, shown)]
         lines += ["", HOW_TO_READ, "", *aligned([("cell", "base", *names[1:]), *rows])]
-    if num := len(history.cells) - len(shown):
-        lines += ["", f"Not shown: {num} of {len(history.cells)} cells, within the margin. --all shows them."]
+    if num := len(history.followed) - len(shown):
+        lines += ["", f"Not shown: {num} of {len(history.followed)} cells, within the margin. --all shows them."]
     return "\n".join(lines) + "\n"
 
 
-def changes_of(cell: CellHistory, history: SeveralCampaigns) -> list[str]:
-    """Return the change in each campaign but the base; n/a where it was not compared."""
-    places = range(1, len(history.campaigns))
-    return [change_text(cell.rows[place]) if place in cell.rows else UNKNOWN for place in places]
+def page_of_several(history: SeveralCampaigns, path: Path) -> str:
+    """Return a page on more than two campaigns. path: of the page, to which its links to reports are relative."""
+    names, cells = history.names, history.followed
+    num = sum(map(bool, history.changes))
+    reports = [report_of(campaign, path) for campaign in history.campaigns]
+    script = (TEMPLATES / "sort.js").read_text(encoding="utf-8")
+    return load_template("several.html.j2").render(
+        title=f"{names[0]} (base) to {names[-1]}: {len(names)} campaigns",
+        facts=list(zip(["Base", *names[1:]], map(campaign_text, history.campaigns), strict=True)),
+        contents=[
+            ("environment", "Environment", plural(num, "change") if num else "", "quiet"),
+            ("comparisons", "Verdicts", plural(len(names) - 1, "campaign"), "quiet"),
+            ("changes", "Changes by cell", plural(len(cells), "cell"), "quiet"),
+            ("unmatched", "Not compared", "", ""),
+        ],
+        summary=_summary(history),
+        environment=list(zip(names, [*names[:1], *names], history.changes, strict=False))[1:],
+        counts={
+            "": [
+                counted(judged_rows(of.comparisons), name, address=report or "")
+                for name, report, of in zip(names[1:], reports[1:], history.compared, strict=True)
+            ]
+        },
+        heads=VERDICTS,
+        reports=reports,
+        history=history,
+        drawn=cells[:MOST_DRAWN],
+        listed=cells[:MOST_ROWS],
+        address=lambda place, cell: reports[place] and f"{reports[place]}#cell={quote(cell)}",
+        lists=[
+            (name, *of)
+            for name, found in zip(names[1:], history.compared, strict=True)
+            for of in names_and_lists(found)[1].items()
+        ],
+        script=script,
+        script_source=script_source(script),
+    )
+
+
+def _summary(history: SeveralCampaigns) -> list[tuple[str, str, str, str]]:
+    """Return anchor, label, lead and text: the latest campaign against base, since when, and changed environments."""
+    _, _, lead, text = statements(history.compared[-1])[0]
+    found = [("comparisons", f"{history.names[-1]} vs. {history.names[0]}", lead, text)]
+    for verdict in ("slower", "faster"):
+        texts = [f"{plural(num, 'cell')} in {name}" for name, num in history.first_in(verdict)]
+        found += [("changes", f"First {verdict}", "; ".join(texts), "")] if texts else []
+    changed = [name for name, changes in zip(history.names, history.changes, strict=True) if changes]
+    lead = f"Changed in {', '.join(changed)}" if changed else "No change was recorded"
+    return [*found, ("environment", "Environment", lead, "")]

@@ -18,7 +18,7 @@ from regatta.core.names import CellName
 from regatta.core.text import NOT_PLANNED, UNKNOWN, is_unknown, natural, ranks_word, with_minus_signs
 from regatta.kit.columns import EACH, OF_CURVE, OF_PAIR, TEXT, WHOLE, Column, Columns, Row, table_rows
 from regatta.model.frozen import Cell, FrozenCampaign, Stack
-from regatta.report.cell_launches import OF_CELLS, WORST_FIRST, Texts, add_launches, launch_files, printable
+from regatta.report.cell_launches import OF_CELL, OF_CELLS, WORST_FIRST, Texts, add_launches, launch_files, printable
 from regatta.report.page import marked_status
 from regatta.report.panels import Figure
 from regatta.report.stack_facts import stack_facts
@@ -34,6 +34,7 @@ LABELS["subject"] = "Model or operation"
 NUMBER = re.compile(r"[\d.]+")
 SHARES = {"efficiency_percent", "peak_percent", "mfu_percent"}  # of ideal or peak: marks of all figures have them
 LEVEL = 6  # of compression: 9 takes five times as long and saves 1 % of the page
+OF_PLANNED = ("command", "warning", "invalid", "stack_facts", "baseline", "curve")  # what pairs of cells lack
 CURVES = {"buckets": "train_step", "scaling_models": "train_step", "communication_models": "collective"}
 
 
@@ -74,7 +75,7 @@ def data_block(data, warnings: Mapping[str, str] = EMPTY, marks: Mapping[str, st
     baselines = {row.cell: row.baseline for row in table_rows(tables["cells"])}
     columns["baseline"] = [places.get(baselines.get(cell)) for cell in places]
     columns["curve"], curves = _curves([cell_row(cell) for cell in cells], tables, declared, data.device)
-    numbers, texts, ends = _numbers(columns, places, tables, declared, data.device)
+    numbers, texts, ends = numbers_of(columns, places, tables, declared, data.device)
     texts["num_planned"] = [f"{num:,}" for num in columns["num_planned"]]
     counts = zip(columns["num_ok"], columns["num_planned"], strict=True)
     texts["main"] = _main_texts(numbers, texts, len(places))
@@ -85,22 +86,40 @@ def data_block(data, warnings: Mapping[str, str] = EMPTY, marks: Mapping[str, st
     if marks:  # a filter value, not the status of a cell
         facets["status"]["values"].append("\N{WARNING SIGN} warning")
         facets["status"]["names"].append("warning")
-    facets = {key: facet | facet_texts(key, facet) for key, facet in facets.items()}
-    return {
-        "schema": 2,
-        "columns": [*settings_of(facets, cells, data.device), *numbers],
-        "facets": facets,
-        "common": common,
-        "cells": columns,
-        "texts": texts,
-        "ends": ends,
-        "order": default_order(columns, facets, statuses),
+    listed = [*settings_of(facets, cells, data.device), *numbers]
+    return block_of(columns, (facets, common), listed, (texts, ends), default_order(columns, facets, statuses)) | {
         "launches": launches,
         "times": times,
         "files": launch_files(files.all, data.headers),
         "comparisons": _comparisons(table_rows(tables["comparisons"]), places, declared["comparisons"], data.device),
         "curves": curves,
         "words": words.all,
+    }
+
+
+def block_of(
+    columns: dict, settings: tuple[dict, list], listed: list[dict], numbers: tuple[dict, dict], order: list[int]
+) -> dict:
+    """Return a block of cells without launches.
+
+    settings: of `facets_of`. listed: entries of the list of columns. numbers: texts and ends of columns.
+    """
+    (facets, common), (texts, ends) = settings, numbers
+    return {
+        "schema": 2,
+        "columns": listed,
+        "facets": {key: facet | facet_texts(key, facet) for key, facet in facets.items()},
+        "common": common,
+        "cells": dict.fromkeys((*OF_CELL, *OF_PLANNED), [None] * len(order)) | columns,
+        "texts": texts,
+        "ends": ends,
+        "order": order,
+        "launches": {},
+        "times": [],
+        "files": {"names": [], "addresses": [], "argv": []},
+        "comparisons": {"cell": [], "reference": [], "title": [], "lines": []},
+        "curves": [],
+        "words": [],
     }
 
 
@@ -227,7 +246,7 @@ def settings_of(facets: Mapping[str, dict], cells: Iterable[Cell], device: str) 
     return listed
 
 
-def _numbers(
+def numbers_of(
     columns: dict, places: Mapping, tables: Mapping, declared: Mapping[str, Columns], device: str
 ) -> tuple[list[dict], dict[str, list], dict[str, list]]:
     """Add each number with a known value to `columns`; return their entries in the list, their texts, and their ends.

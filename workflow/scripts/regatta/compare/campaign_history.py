@@ -1,0 +1,309 @@
+"""Cells over campaigns: of compare.py each against the first one, of an index those that campaigns have in common."""
+
+import itertools
+import json
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+
+import pandas as pd
+
+from regatta.campaign.expansion import canonical_json
+from regatta.compare.campaigns import CampaignResults, read_campaign
+from regatta.compare.comparison_output import difference_text
+from regatta.core.errors import UserError
+from regatta.core.text import UNKNOWN, is_unknown, one_line, ratio_text, signed_percent
+from regatta.kit.columns import EACH, Column, Row, table_rows
+from regatta.model.frozen import FrozenCell, names_by_id
+from regatta.store.launch_files import read_file
+from regatta.tables.bandwidth import BUSBW
+from regatta.tables.baselines import BASELINE, EFFICIENCY, EFFICIENCY_KIND
+from regatta.tables.cells import CellValues, cells_table, rows_of
+from regatta.tables.facts import NOT_KNOWN, differences_by_stack
+from regatta.tables.metrics import THROUGHPUT
+from regatta.tables.pairs import match_key
+from regatta.tables.primary_times import primary_columns
+
+# Reading a campaign's measurements takes tens of milliseconds, so the index does not follow hundreds.
+MOST_CAMPAIGNS, MOST_SERIES = 12, 12
+LEAST_AXIS = 0.01  # change at the end of the axis of an index: smaller ones are noise
+WITHIN = 42  # percent of a chart from its middle to the end of the axis: dots have a size
+MOST_MOVED = 3  # cells whose time changed most
+MOST_CHANGES, MOST_TEXT = 4, 200  # environment changes in one row, and characters of each
+
+Keys = dict[str, dict]  # what a cell measures, with its version -> the cell
+
+
+@dataclass(frozen=True)
+class Point:
+    """What a campaign has of a cell. row: how it compares with the first campaign, if it was compared."""
+
+    number: float
+    text: str
+    row: Row | None = None
+
+    @property
+    def ends(self) -> list[float]:
+        """Return the ends of a compared ratio, the higher one first; none if unknown."""
+        is_known = self.row is not None and not is_unknown(self.row.time_low_ratio)
+        return [self.row.time_high_ratio, self.row.time_low_ratio] if is_known else []
+
+
+@dataclass(frozen=True)
+class Followed:
+    """A number of one cell over campaigns. cell: its name. points: by the place of the campaign."""
+
+    title: str
+    cell: str
+    points: dict[int, Point]
+
+    @cached_property
+    def ratios(self) -> dict[int, float]:
+        """Return the ratio of each number to the first one, by the place of the campaign; none if one is 0."""
+        numbers = {place: self.points[place].number for place in sorted(self.points)}
+        first = next(iter(numbers.values()))
+        return {place: number / first for place, number in numbers.items()} if all(numbers.values()) else {}
+
+    @property
+    def changes(self) -> list[float | None]:
+        """Return the ratios of the last number to the first and to the one before."""
+        ratios = list(self.ratios.values())
+        return [ratios[-1], ratios[-1] / ratios[-2]] if ratios else [None, None]
+
+    @property
+    def largest(self) -> float:
+        """Return the largest ratio to the first number, up or down, as a logarithm."""
+        return max(abs(math.log(ratio)) for ratio in self.ratios.values())
+
+    @property
+    def compared(self) -> Row:
+        """Return its first row of a comparison."""
+        return next(iter(self.rows.values()))
+
+    @property
+    def rows(self) -> dict[int, Row]:
+        return {place: point.row for place, point in self.points.items() if point.row is not None}
+
+
+@dataclass(frozen=True)
+class CampaignHistory:
+    """Numbers over campaigns, drawn on one logarithmic axis of ratios to the first.
+
+    changes: how the environment of each campaign differs from the one before, as texts; None if unknown.
+    """
+
+    names: list[str]
+    changes: list[list[str] | None]
+    followed: list[Followed]
+
+    @cached_property
+    def margin(self) -> float:
+        """The largest margin of the compared ratios; 0 if none is compared."""
+        return max((row.margin_ratio for one in self.followed for row in one.rows.values()), default=0.0)
+
+    @cached_property
+    def end(self) -> float:
+        """The logarithm of the ratio at the upper end of the axis."""
+        ends = (end for one in self.followed for point in one.points.values() for end in point.ends)
+        ratios = (ratio for one in self.followed for ratio in one.ratios.values())
+        sizes = (abs(math.log(ratio)) for ratio in itertools.chain(ends, ratios))
+        return max(math.log1p(max(self.margin, LEAST_AXIS)), *sizes)
+
+    @property
+    def end_texts(self) -> list[str]:
+        """Return the labels of the axis from top to bottom."""
+        return [f"{signed_percent(math.exp(end))} %" for end in (self.end, -self.end)]
+
+    def x(self, place: int) -> float:
+        """Return the place of a campaign in a chart, in percent."""
+        return round(3 + 94 * place / max(len(self.changes) - 1, 1), 1)
+
+    def height(self, ratio: float) -> float:
+        """Return the place of a ratio in a chart, in percent from its top; 1 is in the middle."""
+        return round(50 - WITHIN * math.log(ratio) / self.end, 1)
+
+    def dots(self, followed: Followed) -> list[tuple[float, float, list[float], str, str]]:
+        """Return of each campaign the place of its ratio and of the ends, its verdict, and a text."""
+        found = []
+        for place, ratio in followed.ratios.items():
+            point = followed.points[place]
+            verdict, text = "base" if point.row is None else point.row.verdict, f"{self.names[place]}: {point.text}"
+            found.append((self.x(place), self.height(ratio), list(map(self.height, point.ends)), verdict, text))
+        return found
+
+    @property
+    def marks(self) -> list[float]:
+        """Return the places of the campaigns whose environment changed."""
+        return [self.x(place) for place, texts in enumerate(self.changes) if texts]
+
+
+def changes_of(campaigns: list[CampaignResults]) -> list[list[str] | None]:
+    """Return how the environment of each campaign differs from the one before; None if unknown."""
+    return [None, *itertools.starmap(_environment_changes, itertools.pairwise(campaigns))]
+
+
+def _environment_changes(*pair: CampaignResults) -> list[str] | None:
+    """Return how the second environment differs from the first; None if unknown or no stack is in both."""
+    changes = differences_by_stack(*(campaign.facts for campaign in pair))
+    if changes is None or not all(campaign.has_launch_files for campaign in pair):
+        return None
+    if all(change.name.startswith(NOT_KNOWN) for change in changes):
+        return []
+    texts = [one_line(difference_text(change, "before", "since"), MOST_TEXT) for change in changes]
+    more = len(texts) - MOST_CHANGES
+    return texts[:MOST_CHANGES] + ([f"and {more} more"] if more > 0 else [])
+
+
+# Key figures of the campaigns of a results folder.
+
+
+@dataclass(frozen=True)
+class Trend(CampaignHistory):
+    """Campaigns with cells in common, oldest first. is_shared: whether each has one in common with the one before.
+
+    num_older: campaigns that are left out.
+    """
+
+    folders: list[Path]
+    dates: list[str]
+    is_shared: list[bool]
+    num_older: int
+
+    @property
+    def last_change(self) -> int | None:
+        """Return the place of the last campaign whose environment changed; None if no change is known."""
+        return max((place for place, changes in enumerate(self.changes) if changes), default=None)
+
+
+@dataclass(frozen=True)
+class Trends:
+    """trends: newest first. num_more: groups of campaigns that are left out. problems: what could not be read."""
+
+    trends: list[Trend] = field(default_factory=list)
+    num_more: int = 0
+    problems: list[str] = field(default_factory=list)
+
+
+def read_keys(frozen: Path) -> Keys | None:
+    """Return the cells of a frozen campaign; None if it is damaged, empty if it is imported and thus not dated.
+
+    The file is not validated, which would take seconds for hundreds of campaigns.
+    """
+    try:
+        campaign = json.loads(read_file(frozen).decode())
+        return {} if "imported" in campaign else keys_of(map(FrozenCell.from_json, campaign["cells"]))
+    except (OSError, ValueError, RecursionError, KeyError, TypeError):
+        return None
+
+
+def keys_of(cells: Iterable[FrozenCell]) -> Keys:
+    """Return the cells by what compare.py matches, and by version: those of another one are other cells."""
+    return {match_key(cell) + canonical_json(cell.version): cell for cell in cells}
+
+
+def connected(keys: dict[Path, Keys]) -> list[list[Path]]:
+    """Return the groups of two or more campaigns that have cells in common, directly or through others.
+
+    keys: newest campaign first, as the groups and their members.
+    """
+    groups: list[tuple[set[str], list[Path]]] = []
+    for folder, cells in keys.items():
+        near, far = [], []
+        for group in groups:
+            (far if group[0].isdisjoint(cells) else near).append(group)
+        members = [member for _, of_group in near for member in of_group]
+        groups = [*far, (set(cells).union(*(of_group for of_group, _ in near)), [*members, folder])]
+    places = {folder: place for place, folder in enumerate(keys)}
+    found = [sorted(members, key=places.get) for _, members in groups if len(members) > 1]
+    return sorted(found, key=lambda members: places[members[0]])
+
+
+def read_trends(keys: dict[Path, Keys]) -> Trends:
+    """Return the trends of campaigns with cells in common. keys: newest campaign first."""
+    groups, found, problems = connected(keys), [], []
+    for group in groups[:MOST_SERIES]:
+        campaigns = []
+        for folder in group[:MOST_CAMPAIGNS]:
+            try:
+                campaigns.append(read_campaign(folder))
+            except (OSError, UserError) as error:
+                problems.append(str(error))
+        campaigns = [campaign for campaign in campaigns if campaign.first_time_utc]
+        campaigns.sort(key=lambda campaign: campaign.first_time_utc)
+        if times := times_of_cells(campaigns):  # else cells in common, but none measured twice
+            found.append(_trend_of(campaigns, times, max(len(group) - MOST_CAMPAIGNS, 0)))
+    return Trends(found, max(len(groups) - MOST_SERIES, 0), problems)
+
+
+def _trend_of(campaigns: list[CampaignResults], times: dict[str, Followed], num_older: int) -> Trend:
+    keys = [keys_of(campaign.campaign.cells) for campaign in campaigns]
+    return Trend(
+        [one_line(campaign.folder.name, MOST_TEXT) for campaign in campaigns],
+        changes_of(campaigns),
+        list(_key_figures(campaigns, times, keys)),
+        [campaign.folder for campaign in campaigns],
+        [campaign.first_time_utc[:10] for campaign in campaigns],
+        [False, *(not a.keys().isdisjoint(b) for a, b in itertools.pairwise(keys))],
+        num_older,
+    )
+
+
+TIME = Column("time_s", "time", shown_as=EACH, interval="interval")
+NEEDED = (EFFICIENCY, EFFICIENCY_KIND, BASELINE, THROUGHPUT, BUSBW)
+FIGURES = (("train_step", replace(EFFICIENCY, applies=None)), ("train_step", THROUGHPUT), ("collective", BUSBW))
+
+
+def times_of_cells(campaigns: list[CampaignResults]) -> dict[str, Followed]:
+    """Return the times of the cells that were measured in two or more campaigns, by what they measure."""
+    found: dict[str, dict[int, Point]] = defaultdict(dict)
+    columns, cells = primary_columns(*(campaign.measurements for campaign in campaigns)), {}
+    for place, campaign in enumerate(campaigns):
+        values = CellValues(campaign.campaign, campaign.measurements)
+        times = values.mean(values.primary_times_in(columns))
+        ends = dict(zip(TIME.names, times.ends, strict=True))
+        rows = table_rows(pd.DataFrame(ends | {"num_launches": times.num, "interval": times.kinds}))
+        for key, cell in keys_of(campaign.campaign.cells).items():
+            if (row := rows[values.places[cell.id]]).num_launches:
+                found[key][place] = Point(row.time_s, _text(TIME, row))
+                cells[key] = cell
+    found = {key: points for key, points in found.items() if len(points) > 1}
+    names = names_by_id(cells[key] for key in found)
+    named = {key: one_line(names[cells[key].id].full, MOST_TEXT) for key in found}
+    return {key: Followed("Change in time", named[key], points) for key, points in found.items()}
+
+
+def _text(column: Column, row: Row) -> str:
+    text = " ".join(text for text in (column.cell(row), column.ends(row)) if text != UNKNOWN)
+    return f"{text}, n\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}{row.num_launches}"
+
+
+def _key_figures(campaigns: list[CampaignResults], times: dict[str, Followed], keys: list[Keys]) -> Iterator[Followed]:
+    """Yield each key figure that two or more campaigns have for the same cell, then the times that changed most."""
+    cells = {key: cell for of_campaign in keys for key, cell in of_campaign.items() if key in times}  # the latest
+    tables = [cells_table(campaign.campaign, campaign.measurements, NEEDED) for campaign in campaigns]
+    for benchmark, column in FIGURES:
+        found: dict[str, dict[int, Point]] = defaultdict(dict)
+        for place, (table, of_campaign) in enumerate(zip(tables, keys, strict=True)):
+            key_of = {cell.id: key for key, cell in of_campaign.items() if key in times}
+            for row in table_rows(rows_of(table, benchmark).dropna(subset=column.name)):
+                if row.cell in key_of:
+                    found[key_of[row.cell]][place] = Point(getattr(row, column.name), _text(column, row))
+        # The highest cell of the latest campaign would seem to rise, by selection alone.
+        ranks = {
+            (max(points), cells[key].world_size, len(points), min(point.number for point in points.values()), key): key
+            for key, points in found.items()
+            if len(points) > 1
+        }
+        if ranks:
+            key = ranks[max(ranks)]
+            yield Followed(column.heading(cells[key].device), times[key].cell, found[key])
+    for followed in sorted(times.values(), key=lambda followed: -followed.largest)[:MOST_MOVED]:
+        ratios = followed.ratios
+        points = {
+            place: replace(point, text=f"{point.text}, ratio to first {ratio_text(ratios[place])}")
+            for place, point in followed.points.items()
+        }
+        yield replace(followed, points=points)
