@@ -14,8 +14,8 @@ from regatta.compare.campaigns import compare_campaigns, read_campaign
 from regatta.compare.comparison_output import comparison_text, title_of
 from regatta.core.errors import UserError
 from regatta.tables.pairs import judged_rows
-from regatta.topics.comparison.sides import with_labels
-from regatta.topics.comparison.texts import compared_findings
+from regatta.topics.comparison.comparison_findings import compared_findings
+from regatta.topics.comparison.texts import with_labels
 
 ROOT = Path(__file__).resolve().parents[2]
 SIX = [1.00, 1.01, 1.02, 1.03, 1.04, 1.05]

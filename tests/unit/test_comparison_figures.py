@@ -12,6 +12,7 @@ from regatta.report.page import load_template
 from regatta.store.csv_files import LAUNCHES, make_table
 from regatta.tables.facts import NOT_KNOWN, Difference
 from regatta.tables.pairs import judged_rows
+from regatta.topics.comparison.comparison_findings import choice, compared_findings
 from regatta.topics.comparison.comparison_section import (
     MOST_ROWS,
     TOPIC,
@@ -19,8 +20,7 @@ from regatta.topics.comparison.comparison_section import (
     pairs_table,
     section,
 )
-from regatta.topics.comparison.sides import axis_text, with_labels
-from regatta.topics.comparison.texts import choice, compared_findings
+from regatta.topics.comparison.texts import axis_text, with_labels
 
 FIVE = [1.00, 1.01, 1.02, 1.03, 1.04]
 RATIOS = {4096: 1.5, 8192: 1.0, 16384: 0.5, 32768: 1.2}

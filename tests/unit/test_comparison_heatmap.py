@@ -10,9 +10,9 @@ from typed import comparisons_table
 
 from regatta.report.matrix import MOST_ROWS_DENSE
 from regatta.tables.pairs import judged_rows, num_within
-from regatta.topics.comparison.heatmap import difference_text, ratio_matrices
-from regatta.topics.comparison.sides import with_labels
-from regatta.topics.comparison.texts import compared_findings, is_equal
+from regatta.topics.comparison.comparison_figures import difference_text, ratio_matrices
+from regatta.topics.comparison.comparison_findings import compared_findings
+from regatta.topics.comparison.texts import is_equal, with_labels
 
 FIVE = [1.00, 1.01, 1.02, 1.03, 1.04]
 SIX = [1.00, 1.01, 1.02, 1.03, 1.04, 1.05]

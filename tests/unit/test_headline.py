@@ -9,7 +9,7 @@ from regatta.report.chart import COLORS
 from regatta.report.headline import figures_of_page, headline_figure, without_headline
 from regatta.report.panels import Figure, Section, Table
 from regatta.topics.catalog import drawn_figures
-from regatta.topics.comparison.changes import changes_figure
+from regatta.topics.comparison.comparison_figures import changes_figure
 
 
 def section(name: str, *charts, headline=None) -> Section:

@@ -8,7 +8,8 @@ from regatta.report.findings import Finding
 from regatta.tables.facts import NOT_KNOWN, NOTHING, Difference
 from regatta.tables.pairs import is_within_margin, judged_rows
 from regatta.topics.base import once_per_report
-from regatta.topics.comparison import sides, texts
+from regatta.topics.comparison import texts
+from regatta.topics.comparison.comparison_findings import KIND_OF, compared_findings
 
 SHOWN = 10  # cells of a list
 LABELS = {"verdicts": "Pairs", "compared": "Difference", "environment": "Environment"}  # by kind of a finding
@@ -71,12 +72,12 @@ def aligned(rows: list[tuple[str, ...]]) -> list[str]:
 @once_per_report
 def statements(found: CampaignsCompared) -> list[tuple[str, str, str, str]]:
     """Return anchor, label, lead and text of each finding: the verdicts, what differs in times, and in environments."""
-    judged = sides.with_labels(judged_rows(found.comparisons))
+    judged = texts.with_labels(judged_rows(found.comparisons))
     known = [difference.name for difference in found.environment if not difference.name.startswith(NOT_KNOWN)]
     is_known = found.has_environments
     words = {"num": len(known), "names": known if is_known else [], "unknown": "" if is_known else "no launch files"}
-    findings = [*texts.compared_findings(judged)[::-1], Finding("environment", words, (), (), "environment")]
-    found_texts = [(f, *texts.KIND_OF[f.kind].words(f.values | f.words)) for f in findings]
+    findings = [*compared_findings(judged)[::-1], Finding("environment", words, (), (), "environment")]
+    found_texts = [(f, *KIND_OF[f.kind].words(f.values | f.words)) for f in findings]
     said = [
         (f.anchor, LABELS[f.kind], f"{lead[:1].upper()}{lead[1:].removesuffix('.')}", text)
         for f, lead, text in found_texts

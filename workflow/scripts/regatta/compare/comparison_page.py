@@ -19,7 +19,8 @@ from regatta.model.frozen import names_by_id
 from regatta.report.explore import NOT_CELLS, block_of, encoded, facets_of, numbers_of, settings_of
 from regatta.report.page import load_template
 from regatta.tables.pairs import judged_rows
-from regatta.topics.comparison import heatmap, texts
+from regatta.topics.comparison import texts
+from regatta.topics.comparison.comparison_figures import ratio_matrices
 from regatta.topics.comparison.comparison_section import environment_tables
 
 VERDICTS = {  # headings of the table of verdicts
@@ -212,7 +213,7 @@ def comparison_page(found: CampaignsCompared, path: Path, gate: tuple[str, str] 
         environment=environment_tables(found.environment, "base", "test"),
         heads=VERDICTS,
         counts=counts_of(block, judged) if len(judged) else {},
-        content={"matrices": heatmap.ratio_matrices(planned, {})} if len(judged) else None,
+        content={"matrices": ratio_matrices(planned, {})} if len(judged) else None,
         lists=names_and_lists(found)[1],
         block=block,
         cell_indices={cell: place for place, cell in enumerate(judged["cell"])},

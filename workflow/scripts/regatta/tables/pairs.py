@@ -15,7 +15,6 @@ import pandas as pd
 from regatta.campaign.expansion import canonical_json
 from regatta.campaign.versus import complete_versus
 from regatta.core.moderation import MIN_LAUNCHES
-from regatta.core.text import is_unknown
 from regatta.core.verdicts import (
     Compared,
     Verdict,
@@ -319,7 +318,12 @@ def verdict_values(verdict: Verdict) -> dict:
 
 def judged_rows(comparisons: pd.DataFrame) -> pd.DataFrame:
     """Return the rows that have a verdict: launches on both sides, and stacks that are not identical (A/A)."""
-    return comparisons[(comparisons["verdict"].notna() & (comparisons["verdict"] != ALIKE)).fillna(False)]
+    return directed(comparisons[(comparisons["verdict"].notna() & (comparisons["verdict"] != ALIKE)).fillna(False)])
+
+
+def directed(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return rows with `direction`: slower or faster if the difference is statistically significant, else empty."""
+    return rows.assign(direction=[direction_of(row) or "" for row in table_rows(rows)])
 
 
 def alike_that_differ(comparisons: pd.DataFrame) -> tuple[pd.DataFrame, int, float]:
@@ -367,18 +371,12 @@ def direction_of(row: object) -> str | None:
     return settled_direction(row.time_low_ratio, row.time_high_ratio, row.p_adjusted)
 
 
-def is_unsettled(row: object) -> bool:
-    """Return whether an inconclusive row has a significant direction; only its size against the margin is open."""
-    return not is_unknown(row.verdict) and row.verdict == "inconclusive" and direction_of(row) is not None
-
-
 def num_significant(judged: pd.DataFrame) -> dict[str, int]:
     """Return how many pairs are significantly slower and faster, each by its own launches, regardless of the margin.
 
     There is no test over pairs: cells measured in the same launches are not independent.
     """
-    words = [direction_of(row) for row in table_rows(judged)]
-    return {word: words.count(word) for word in ("slower", "faster")}
+    return {word: int((judged["direction"] == word).sum()) for word in ("slower", "faster")}
 
 
 def num_within(judged: pd.DataFrame) -> dict[str, int]:

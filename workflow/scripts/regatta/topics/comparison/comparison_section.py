@@ -12,9 +12,9 @@ from regatta.report.panels import Section, Table
 from regatta.tables import pairs
 from regatta.tables.facts import ABSENT, NOT_KNOWN, Difference, differences
 from regatta.topics.base import ReportData, TableSpec, Topic, once_per_report
-from regatta.topics.comparison import heatmap, texts
-from regatta.topics.comparison.changes import changes_figure
-from regatta.topics.comparison.sides import axis_label, axis_text, pair_text, sides_text, with_labels
+from regatta.topics.comparison import comparison_findings, texts
+from regatta.topics.comparison.comparison_figures import changes_figure, ratio_matrices
+from regatta.topics.comparison.texts import axis_label, axis_text, pair_text, sides_text, with_labels
 
 MOST_ROWS = 40  # of a table; comparisons.csv has all
 
@@ -33,7 +33,7 @@ def section(data: ReportData) -> Section:
         return Section("comparisons", "Comparisons", lead, tables=found)
     found = (pairs_table(judged, "Largest effects"), *found)
     fold = f"Ratios: all {len(judged):,} pairs are equivalent" if texts.is_equal(judged) else ""
-    content = {"matrices": heatmap.ratio_matrices(comparisons, data.names, fold)}
+    content = {"matrices": ratio_matrices(comparisons, data.names, fold)}
     template, state = "matrix.html.j2", (plural(len(judged), "pair"), "quiet")
     first = changes_figure(judged)
     return Section("comparisons", "Comparisons", lead, (), found, template, content, state, headline=first)
@@ -45,8 +45,8 @@ def findings(data: ReportData) -> list[Finding]:
     comparisons, blocks = data.tables["comparisons"], in_blocks(data)
     judged = pairs.judged_rows(comparisons)
     judged = judged.assign(label=judged["cell"].map(data.names))
-    largest_first = pd.concat([texts.largest_effect(judged), judged]).drop_duplicates("cell")
-    found = texts.compared_findings(judged, (_rows(largest_first),))
+    largest_first = pd.concat([comparison_findings.largest_effect(judged), judged]).drop_duplicates("cell")
+    found = comparison_findings.compared_findings(judged, (_rows(largest_first),))
     found = [replace(finding, values=finding.values | {"num_in_blocks": len(blocks)}) for finding in found]
     alike, num_alike, expected = pairs.alike_that_differ(comparisons)
     undecided = judged[judged["verdict"] == "inconclusive"]
@@ -144,4 +144,4 @@ def environment_tables(found: list[Difference], reference: str, other: str) -> l
 
 
 TABLES = {"comparisons": TableSpec.of(pairs.COMPARISONS, pairs.comparisons_table, "campaign", "measurements")}
-TOPIC = Topic("comparison", "Comparisons", TABLES, section, findings, is_judge=True, kinds=texts.KINDS)
+TOPIC = Topic("comparison", "Comparisons", TABLES, section, findings, is_judge=True, kinds=comparison_findings.KINDS)

@@ -1,145 +1,19 @@
-"""Comparisons in words, wherever they are shown: kinds of findings, and texts of rows."""
+"""Words of comparisons, wherever they are shown: texts of rows, and names of what is compared."""
 
-import math
-import statistics
-from collections.abc import Iterator
+import json
 from functools import partial
-from itertools import starmap
 
 import pandas as pd
 
-from regatta.core.moderation import FALSE_DISCOVERIES, MIN_LAUNCHES
-from regatta.core.names import cell_names
-from regatta.core.patterns import Pattern, axes_of, find_patterns
-from regatta.core.text import change_text, is_unknown, with_minus_signs
-from regatta.core.verdicts import (
-    MIN_NOISE_PAIRS,
-    has_both_directions,
-    is_below_threshold,
-    margins_text,
-    span_text,
-    verdict_text,
-)
-from regatta.kit.columns import table_rows
-from regatta.kit.kinds import FAIR, LOW, NOTE, RESULT, SUMMARY, Kind, filled, joined
-from regatta.report.findings import Finding, Source, excess_text, percent_number
-from regatta.tables.pairs import (
-    MARGIN,
-    RATIO,
-    by_effect,
-    direction_of,
-    half_widths,
-    is_unsettled,
-    num_significant,
-    num_within,
-)
+from regatta.core.benchmarks import all_axes
+from regatta.core.names import SEPARATOR, cell_names, value_text
+from regatta.core.text import is_unknown, size, with_minus_signs
+from regatta.core.verdicts import margins_text, verdict_text
+from regatta.report.findings import percent_number
+from regatta.tables.pairs import RATIO, num_within
 from regatta.topics.base import plain_rows
-from regatta.topics.comparison.sides import axis_label, axis_text, pair_text, sides_text
 
-VERDICTS = ("slower", "faster", "inconclusive", "equivalent")
-NEARLY_ALL = 0.9  # share of ratios on one side of 1 from which the direction is also reported
 COMPARED = "Times: primary time of each benchmark, such as pipelined steps and calls."
-
-# What the pairs of two values have in common, and of which pairs. If they name a value to use, it is `chosen`.
-OUTCOMES = {
-    "slower": (
-        "{other} {takes}",
-        (
-            "median of {num:cell/cells}: {judged}; {opposite} significant in the other direction",
-            "median of {num:cell/cells}: {judged}",
-        ),
-    ),
-    "equal": (
-        "{value} and {reference} are equal: they differ by at most {within} %",
-        "95 % CIs of {num:cell/cells}",
-    ),
-    "both_ways": ("{value} is slower in {slower} of {num:cell/cells}, {reference} in {faster}", ""),
-    "uncertain": (
-        (
-            "{value} is significantly slower in {slower} of {num:cell/cells}",
-            "{value} is significantly faster in {faster} of {num:cell/cells}",
-            "{value} is {span}",
-        ),
-        (
-            "95 % CIs {ends}; {chance} in the other direction, perhaps by chance",
-            "95 % CIs {ends}",
-            "95 % CIs of {num:cell/cells}",
-        ),
-    ),
-    "undecided": ("{value} vs. {reference}: median difference {median} %", ""),
-}
-CHOICES = {"equal": "either", "both_ways": "depends on the cell", "uncertain": "uncertain", "undecided": "undecided"}
-KINDS = (
-    Kind(
-        *("compared", SUMMARY),
-        lead=("{axis}: {choice}; {first}", "{outcomes}"),
-        parts=(
-            "{of_axis}",
-            "{where}",
-            "{num_beyond} by more than the {margin} margin",
-            "{num_open:cell/cells} may or may not exceed the {margin} margin",
-            "none by more than the {limit} margin",
-            "{few:cell/cells} with too few launches for a verdict",
-        ),
-        line="comparison",
-        term="Comparisons",
-        help="Ratio of the geometric means of primary times over launches; above 1 is slower. From"
-        f" {MIN_LAUNCHES} launches per side, it has a 95 % t interval of logarithms, moderated by the variance of all"
-        " compared pairs and widened if successive launches are correlated. Launches of one allocation are paired; with"
-        " several allocations, their means are the unit. Slower, faster: the interval lies beyond the margin, and"
-        f" p ≤ {FALSE_DISCOVERIES:g}, corrected over all rows (Benjamini-Hochberg). Equivalent: it lies within the"
-        " margin. Significant: it excludes 1 with the same p, regardless of the margin. Inconclusive: all others."
-        f" Margin: the campaign's (default {100 * MARGIN:g} %), and at least the noise floor of {MIN_NOISE_PAIRS} or"
-        " more pairs of identical stacks (A/A), which get no verdict. No test combines pairs.",
-    ),
-    Kind(
-        *("verdicts", RESULT),
-        lead="Verdicts at a margin of {of_margin}: {verdicts}.",
-        parts=(
-            "Precision: ±{half_width} (median half-width of the 95 % CIs, maximum {largest_half_width}).",
-            "Largest difference: {largest}, {largest_text} %.",
-            "Successive launches are correlated ({launch_correlation:.2f}): intervals of {num_widened} of"
-            " {num:pair/pairs} are widened by a factor of up to {widening_ratio:.2f}.",
-            "Intervals of {num_without} of {num:pair/pairs} exclude the variation between allocations.",
-        ),
-        term="Half-width of an interval",
-        help="√(high / low) − 1 of a ratio's 95 % CI. Smaller differences are not statistically significant.",
-    ),
-    Kind(
-        *("alike_differ", LOW),
-        lead="Pairs of identical stacks differ: the 95 % CI excludes 1 in {num} of {num_pairs:pair/pairs}.",
-        parts=("{expected:.1f} are expected by chance.",),
-        advice="Other stacks may differ for the same reason. Check for load, shared hosts and drift; measure again.",
-        next_step="free the nodes of other load, then measure again",
-    ),
-    Kind(
-        *("not_interleaved", FAIR),
-        lead="Not interleaved: in {num} of {num_pairs:compared pair/compared pairs} ({axis}), all launches of one side"
-        " started before any launch of the other.",
-        advice="Drift of the machine can appear as a difference between the two sides. Measure both again: stacks of"
-        " one campaign alternate.",
-        next_step="measure both sides in one campaign with a new name, so that their launches alternate",
-    ),
-    Kind(
-        *("open_pairs", NOTE),
-        lead="Inconclusive: {num} of {num_pairs:compared pair/compared pairs}.",
-        advice=(
-            "More launches settle most of them: `repeats: {repeats}`.",
-            "Most need more than 100 more launches per side: noise hides differences as large as the margin.",
-        ),
-        next_step="settle inconclusive comparisons: `repeats: {repeats}`, `{run}`",
-    ),
-    Kind(
-        *("environment", RESULT),
-        lead=(
-            "{num:environment difference/environment differences}: {names}",
-            "Environments unknown: {unknown}",
-            "No environment difference was recorded",
-        ),
-    ),
-)
-
-KIND_OF = {kind.name: kind for kind in KINDS}
 
 
 def benchmark_words(name: str) -> str:
@@ -179,188 +53,60 @@ def is_equal(judged: pd.DataFrame) -> bool:
     return bool((judged["verdict"] == "equivalent").all()) and 2 * sum(num_within(judged).values()) <= len(judged)
 
 
-def compared_findings(judged: pd.DataFrame, sources: tuple[Source, ...] = ()) -> list[Finding]:
-    """Return the statement on compared pairs, and the verdicts behind it. judged: of `judged_rows`, with `label`."""
-    if judged.empty:
-        return []
-    counts = {word: int((judged["verdict"] == word).sum()) for word in VERDICTS}
-    num_unsettled = sum(is_unsettled(row) for row in table_rows(judged))
-    found, half, decided = list(map(outcome, summarized(judged))), half_widths(judged), largest_effect(judged)
-    parts = [part for part, *_ in found]
-    texts = [f"{statement} ({basis})" if basis else statement for _, statement, basis in found]
-    directions, few = [part["direction"] for part in parts if part["direction"]], int(judged["p_adjusted"].isna().sum())
-    patterns = [
-        (word, of)
-        for word, of in patterns_of(judged)
-        if [condition.value for condition in of[0][0].conditions] not in [part["benchmarks"] for part in parts]
-    ]  # without those that an outcome of one benchmark has
-    values = {
-        "pair": pair_text(judged),
-        "num": len(judged),
-        "by_verdict": counts,
-        "num_unsettled": num_unsettled,
-        "num_undecidable": few,
-        "margins": tuple(sorted(float(margin) for margin in judged["margin_ratio"].unique())),
-        "num_significant": num_significant(judged),
-        "num_within": num_within(judged),
-        "parts": parts,
-        "patterns": [
-            {"direction": word, **where.values, "median_ratio": ratio} for word, of in patterns for where, ratio in of
-        ],
-        "direction": max(directions, key=lambda of: abs(math.log(of["median_ratio"])), default=None),
-        "median_ratio": parts[0]["median_ratio"] if len(parts) == 1 else None,
-        "half_widths": half,
-    }
-    words = {"where": "; ".join(starmap(partial(where_text, judged), patterns))}
-    notes = {"equivalent": " ({})".format(", ".join(within)) if (within := within_texts(judged)) else ""}
-    notes["inconclusive"] = f" ({num_unsettled:,} significant)" if num_unsettled else ""
-    shown = [f"{num:,} {word}{notes.get(word, '')}" for word, num in counts.items() if num]
-    words |= {
-        "outcomes": "; ".join(texts),
-        "num_beyond": counts["slower"] + counts["faster"] - sum(part.get("num_beyond", 0) for part in parts),
-        "num_open": counts["inconclusive"] - few - sum(map(is_below_threshold, table_rows(judged))),
-        "few": few,
-        "margin": margins_text(judged["margin_ratio"].unique()),
-        "of_margin": margin_text(judged),
-        "verdicts": ", ".join(shown),
-        "half_width": half and f"{percent_number(half['median_ratio'])} %",
-        "largest_half_width": half and f"{percent_number(half['max_ratio'])} %",
-        "num_without": int(((judged["axis"] == "campaign") & ~judged["test"].str.endswith("of allocations")).sum()),
-    }
-    widened = judged[(judged["widening_ratio"] > 1).fillna(False)]
-    values["num_widened"] = len(widened)
-    for name in ("launch_correlation", "widening_ratio") if len(widened) else ():
-        values[name] = float(widened[name].max())
-    is_said = any("num_beyond" in part for part in parts)
-    words["limit"] = "" if is_said or words["num_beyond"] or words["num_open"] or few else words["margin"]
-    if (axis := judged["axis"].iloc[0]) != "campaign":
-        label = axis_label(axis)
-        words |= {"axis": f"{label[:1].upper()}{label[1:]}", "choice": choice(parts)}
-        at = next((place for place, part in enumerate(parts) if part["chosen"]), 0)  # it leads
-        _, words["first"], basis = found[at]
-        words["of_axis"] = "; ".join(filter(None, (basis, *texts[:at], *texts[at + 1 :])))
-    for row in decided.itertuples():
-        values |= {"largest": row.label, "largest_ratio": float(row.time_ratio)}
-        words["largest_text"] = change_text(row)
-    kinds = ("compared",) if few == len(judged) else ("compared", "verdicts")
-    return [Finding(kind, values, sources, tuple(decided["cell"]), "comparisons", words) for kind in kinds]
-
-
-def patterns_of(judged: pd.DataFrame) -> Iterator[tuple[str, list[tuple[Pattern, float]]]]:
-    """Yield where pairs are significantly slower and faster: patterns with the median ratio of these pairs inside.
-
-    Nothing if nearly all are, which the outcome says. Pairs without a test are left out.
-    """
-    tested = judged[judged["p_adjusted"].notna()]
-    rows, axis = plain_rows(tested, tuple(tested)), judged["axis"].iloc[0]
-    directions = [direction_of(row) for row in table_rows(tested)]
-    compared = [{axis: None, "value": axis_text(axis, row["value"])} for row in rows]
-    names = [name.without(axis) for name in cell_names(rows)]
-    axes = [axes_of(name, row) | value for name, row, value in zip(names, rows, compared, strict=True)]
-    for word in ("slower", "faster"):
-        is_affected = [direction == word for direction in directions]
-        if sum(is_affected) < NEARLY_ALL * len(rows) and (found := find_patterns(axes, is_affected)):
-            inside = [[rows[i]["time_ratio"] for i in pattern.inside if is_affected[i]] for pattern in found]
-            yield word, [(pattern, float(statistics.median(of))) for pattern, of in zip(found, inside, strict=True)]
-
-
-def where_text(judged: pd.DataFrame, word: str, found: list[tuple[Pattern, float]]) -> str:
-    """Return `bound is slower for 8×4 (6 of 6 cells, median 5.5 %), none of 90 elsewhere`."""
-    counts, device = [pattern.counts_text() for pattern, _ in found], judged["device"].iloc[0]
-    where = " and ".join(
-        f"{pattern.text(device)} ({inside}, median {percent_number(abs(ratio - 1))} %)"
-        for (pattern, ratio), (inside, _) in zip(found, counts, strict=True)
-    )
-    return f"{sides_text(judged)[1]} is {word} for {where}, {counts[0][1]} elsewhere"
-
-
-def summarized(judged: pd.DataFrame) -> Iterator[pd.DataFrame]:
-    """Yield the pairs that one outcome summarizes: those of two values, by benchmark if their sizes differ.
-
-    They differ if the medians of their intervals do not overlap. Column `part` then names the benchmark.
-    """
-    for _, rows in judged.groupby(["reference_value", "value"], sort=False):
-        known = rows[(rows["interval"] == "interval").fillna(False)].astype(dict.fromkeys(RATIO.names, float))
-        ends = known.groupby("benchmark")[list(RATIO.names)].median()
-        if ends["time_low_ratio"].max() > ends["time_high_ratio"].min():
-            by_benchmark = rows.groupby("benchmark", sort=False)
-            yield from (part.assign(part=f"{benchmark_words(name)}: ") for name, part in by_benchmark)
-        else:
-            yield rows.assign(part="")
-
-
-def outcome(rows: pd.DataFrame) -> tuple[dict, str, str]:
-    """Return the outcome on pairs of two values as numbers, and in words: the statement, and of which pairs.
-
-    direction: which side takes longer, where most pairs differ significantly and nearly all ratios agree.
-    """
-    sides, significant = sides_text(rows), num_significant(rows)
-    ratios, known = rows["time_ratio"].astype(float), rows[(rows["interval"] == "interval").fillna(False)]
-    low, high, median = known["time_low_ratio"].min(), known["time_high_ratio"].max(), float(ratios.median())
-    is_slower = median > 1
-    chosen, other = sides if is_slower else sides[::-1]
-    num = significant["slower" if is_slower else "faster"]
-    is_one_sided = ((ratios > 1) if is_slower else (ratios < 1)).mean() >= NEARLY_ALL and 2 * num > len(rows)
-    name = "uncertain"
-    if rows["p_adjusted"].isna().all():
-        name = "undecided"
-    elif is_one_sided:
-        name = "slower"
-    elif (rows["verdict"] == "equivalent").all():
-        name = "equal"
-    elif has_both_directions([direction_of(row) for row in table_rows(rows)], rows["p_value"].tolist()):
-        name = "both_ways"
-    part = {"reference": sides[0], "value": sides[1], "benchmarks": rows["benchmark"].unique().tolist()}
-    part |= {"outcome": name, "num": len(rows), "median_ratio": median, "direction": None, "chosen": None}
-    words = part | significant | {"other": other, "opposite": sum(significant.values()) - num}
-    if name == "uncertain" and all(significant.values()):
-        fewer = min(significant, key=significant.get)
-        words |= {"chance": significant[fewer], fewer: 0}
-    num_beyond = int(rows["verdict"].isin(["slower", "faster"]).sum())
-    within = num_within(rows)["slower" if is_slower else "faster"]
-    words["judged"] = _judged_text(len(rows), num, within, num_beyond, margins_text(rows["margin_ratio"].unique()))
-    words |= {"takes": excess_text(max(median, 1 / median)), "median": difference_text(median)}
-    if len(known):
-        words |= {"within": percent_number(max(high, 1 / low) - 1), "span": span_text(low, high)}
-        words["ends"] = words["span"] if any(significant.values()) else None
-    if name == "slower":
-        most = float(ratios.max() if is_slower else ratios.min())
-        shift = {"value": sides[1], "is_slower": is_slower, "num": num, "num_pairs": len(rows)}
-        part |= {"chosen": chosen, "direction": shift | {"median_ratio": median, "most_ratio": most}}
-        part["num_beyond"] = num_beyond
-    statement, basis = (filled(template, words) for template in OUTCOMES[name])
-    return part, rows["part"].iloc[0] + statement, basis
-
-
-def _judged_text(num: int, significant: int, within: int, beyond: int, margin: str) -> str:
-    """Return how many of a number of pairs are significant, and how many lie within and beyond the margin."""
-    if num == significant == beyond:
-        return f"all significant and beyond the {margin} margin"
-    counts = ("all" if num == significant else f"{significant:,}", f"{beyond:,}" if beyond else "none")
-    if within == significant and not beyond:
-        return f"{counts[0]} slower within the {margin} margin"
-    return f"{counts[0]} significant, {counts[1]} beyond the {margin} margin"
-
-
-def choice(parts: list[dict]) -> str:
-    """Return the value to use: the one that is faster wherever two differ, and for which benchmarks if not for all."""
-    outcomes, chosen = {part["outcome"] for part in parts}, {part["chosen"] for part in parts} - {None}
-    if outcomes <= {"slower", "equal"} and len(chosen) == 1:
-        return chosen.pop()
-    if len(chosen) == 1 and len({(part["reference"], part["value"]) for part in parts}) == 1:
-        of = [benchmark_words(name) for part in parts if part["chosen"] for name in part["benchmarks"]]
-        return f"{chosen.pop()} for {joined(of)}"
-    if len(outcomes) == 1 and not chosen:
-        return CHOICES[outcomes.pop()]
-    return f"compared with {' and '.join(dict.fromkeys(part['reference'] for part in parts))}"
-
-
-def largest_effect(judged: pd.DataFrame) -> pd.DataFrame:
-    """Return the slower or faster row with the largest effect, if there is one."""
-    return by_effect(judged[judged["verdict"].isin(["slower", "faster"])]).head(1)
-
-
 def margin_text(judged: pd.DataFrame) -> str:
     """Return each margin and its source: `3.2 % (noise floor of 9 A/A pairs), 5 % (default)`."""
     margins = judged[["margin_ratio", "margin_source"]].drop_duplicates().itertuples(index=False)
     return ", ".join(f"{margins_text([ratio])} ({source})" for ratio, source in margins)
+
+
+# Names of what is compared: the axis, its two sides, and the pairs.
+
+
+def pair_text(rows: pd.DataFrame) -> str:
+    """Return what is compared: `stack bound vs. contained`, `bucket size 1 MiB vs. 25 MiB`."""
+    axis, sides = rows["axis"].iloc[0], (dict.fromkeys(rows[name]) for name in ("value", "reference_value"))
+    word = "" if axis == "campaign" else f"{axis_label(axis)} "
+    return word + " vs. ".join(" and ".join(axis_text(axis, value) for value in values) for values in sides)
+
+
+def sides_text(rows: pd.DataFrame) -> tuple[str, str]:
+    """Return the words for the reference and for what is compared with it: of two campaigns, base and test."""
+    axis = rows["axis"].iloc[0]
+    if axis == "campaign":
+        return "base", "test"
+    if len(rows[["value", "reference_value"]].drop_duplicates()) > 1:
+        return "reference", "compared"
+    return axis_text(axis, rows["reference_value"].iloc[0]), axis_text(axis, rows["value"].iloc[0])
+
+
+def axis_label(axis: str) -> str:
+    """Return the label of the axis of a comparison within a sentence."""
+    label = all_axes()[axis].label if axis in all_axes() else axis.replace("_", " ")
+    return label if label[:2].isupper() else label[:1].lower() + label[1:]
+
+
+def axis_text(axis: str, value: str) -> str:
+    """Return a value of the axis of a comparison, given as in comparisons.csv, with its unit."""
+    known = all_axes().get(axis)
+    if known is None or value == "None":
+        return value
+    if known.unit == "bytes":
+        return size(int(value))
+    if known.unit:
+        return f"{value.removesuffix('.0')} {known.unit}"
+    return value_text(known, value if known.type == "string" else json.loads(value))
+
+
+def with_labels(rows: pd.DataFrame) -> pd.DataFrame:
+    """Add `label`, the name of each row: the compared values if they differ between rows, and the cell."""
+    if not len(rows):
+        return rows.assign(label=[])
+    axis = rows["axis"].iloc[0]
+    names = pd.Series(
+        [name.without(axis).brief for name in cell_names(plain_rows(rows, tuple(rows)))], index=rows.index
+    )
+    values, references = (rows[name].map(partial(axis_text, axis)) for name in ("value", "reference_value"))
+    pairs = values + " vs. " + references
+    if pairs.nunique() > 1:
+        names = (values if references.nunique() == 1 else pairs) + SEPARATOR + names
+    return rows.assign(label=names)

@@ -16,7 +16,7 @@ from regatta.report.page import count_failed
 from regatta.report.panels import LAUNCHES, Figure, Section, Table
 from regatta.tables.pairs import by_effect, direction_of
 from regatta.topics.base import ReportData, TableSpec, Topic, once_per_report, plain_rows
-from regatta.topics.comparison.heatmap import RATIO_NOTE, RATIO_STATES, ratio_shown
+from regatta.topics.comparison.comparison_figures import RATIO_NOTE, RATIO_STATES, ratio_shown
 from regatta.topics.failures import failing_hosts_of
 from regatta.topics.status_matrix import square_of, statuses_by_cell
 from regatta.topics.sweep.sweep_tables import (

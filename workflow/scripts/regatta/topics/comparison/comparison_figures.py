@@ -1,4 +1,4 @@
-"""Ratios at a glance: a matrix with one square for each pair of cells."""
+"""Comparisons at a glance: a matrix with one square for each pair of cells, and the changes with their intervals."""
 
 import math
 from collections.abc import Mapping
@@ -6,15 +6,21 @@ from collections.abc import Mapping
 import pandas as pd
 
 from regatta.core.names import SEPARATOR, cell_names
-from regatta.core.text import UNKNOWN, is_unknown, plural, shape
+from regatta.core.text import UNKNOWN, interval_heading, is_unknown, plural, shape
 from regatta.kit.columns import Row, table_rows
+from regatta.report.chart import GREY, GUIDE, Chart, PlotAxis, Style, styles_of
 from regatta.report.matrix import Matrix, Square, shape_columns
-from regatta.report.panels import ORDER
-from regatta.tables.pairs import direction_of, is_unsettled
+from regatta.report.panels import ORDER, Figure, Table
+from regatta.tables.pairs import by_effect, directed
 from regatta.topics.base import plain_rows
-from regatta.topics.comparison import sides, texts
-from regatta.topics.comparison.texts import difference_text
+from regatta.topics.comparison import texts
+from regatta.topics.comparison.texts import difference_text, pair_text, with_labels
 
+MOST_ROWS = 12
+LABEL = "Change in time (%)"
+LEAST, AROUND_MARGIN = 2, 1.3  # change that the axis has at least to either side; relative to the margin
+BESIDE = 0.06  # of the axis, beyond the last change
+VERDICT_HUES = {"faster": 0, "slower": 1}  # others are gray
 SCALE_END = 1.2  # ratio with the strongest color, and 1 / 1.2
 RATIO_NOTE = "Positive: slower. Color: beyond the margin, saturated at +20 % and \N{MINUS SIGN}17 %"
 RATIO_STATES = {
@@ -33,7 +39,7 @@ def ratio_matrices(comparisons: pd.DataFrame, names: Mapping[str, str], fold: st
 
     comparisons: rows in the order of their subjects. names: those of reference cells by id. fold: see `Matrix`.
     """
-    rows = comparisons[comparisons["margin_ratio"].notna()]  # identical stacks (A/A) have none
+    rows = directed(comparisons[comparisons["margin_ratio"].notna()])  # identical stacks (A/A) have none
     pairs = [part for _, part in rows.groupby(["reference_value", "value"], sort=False)]
     return tuple(
         _matrix(part, names, fold, is_only=len(pairs) == 1) for part in pairs if part["time_ratio"].notna().any()
@@ -41,7 +47,7 @@ def ratio_matrices(comparisons: pd.DataFrame, names: Mapping[str, str], fold: st
 
 
 def _matrix(rows: pd.DataFrame, names: Mapping[str, str], fold: str, is_only: bool) -> Matrix:
-    axis, (reference, value) = rows["axis"].iloc[0], sides.sides_text(rows)
+    axis, (reference, value) = rows["axis"].iloc[0], texts.sides_text(rows)
     cells = [name.without(axis) for name in cell_names(plain_rows(rows, tuple(rows)))]
     groups = [(row.benchmark, name.parts["subject"]) for row, name in zip(table_rows(rows), cells, strict=True)]
     place = {group: place for place, group in enumerate(dict.fromkeys(groups))}  # as in the campaign
@@ -49,7 +55,7 @@ def _matrix(rows: pd.DataFrame, names: Mapping[str, str], fold: str, is_only: bo
     rows = rows.assign(**fields, is_one_of=rows["cell"].duplicated(keep=False))
     settings = [column for column in ORDER if column in rows and column not in ("nodes", "gpus_per_node")]
     rows = rows.sort_values(["place", *settings], kind="stable", na_position="first")
-    pair = sides.pair_text(rows) if axis != "campaign" else f"{value} vs. {reference}"
+    pair = pair_text(rows) if axis != "campaign" else f"{value} vs. {reference}"
     return Matrix(
         f"{pair}: change in time (%); positive: {value} is slower",
         shape_columns(zip(rows["nodes"], rows["gpus_per_node"], strict=True)),
@@ -71,8 +77,8 @@ def _square(row: Row, names: Mapping[str, str]) -> Square:
     cells = {"cells": (row.cell,), "others": (row.reference,)}  # the drawer of the first shows the comparison
     if is_unknown(row.time_ratio):
         return Square(*place, UNKNOWN, "missing", note=f"{row.cell_name.brief}: no valid launches", **cells)
-    state = "unsettled" if is_unsettled(row) else row.verdict
-    state += " insignificant" if not is_unknown(row.p_adjusted) and direction_of(row) is None else ""
+    state = "unsettled" if row.verdict == "inconclusive" and row.direction else row.verdict
+    state += " insignificant" if not is_unknown(row.p_adjusted) and not row.direction else ""
     return Square(*place, **ratio_shown(row, state), note=f"{row.cell_name.brief}: {texts.row_text(row)}", **cells)
 
 
@@ -89,3 +95,49 @@ def _summary(rows: pd.DataFrame) -> str:
     beyond = [f"{num:,} {word}" for word in ("slower", "faster") if (num := int((rows["verdict"] == word).sum()))]
     counts = ", ".join([*beyond, *texts.within_texts(rows)])
     return f"{plural(len(rows), 'pair')}: {counts or 'none slower or faster'}"
+
+
+# The change in time of each pair with its interval: what the first screen has if all cells have one shape.
+
+
+def changes_figure(judged: pd.DataFrame) -> Figure:
+    """Return the figure of the rows, those with the largest effects first, of which it has MOST_ROWS."""
+    shown = by_effect(with_labels(judged)).head(MOST_ROWS)
+    rows, marks = table_rows(shown), []
+    for place, row in enumerate(rows):
+        value, low, high = map(_change, (row.time_ratio, row.time_low_ratio, row.time_high_ratio))
+        marks.append({"cell": row.cell, "series": row.verdict, "x": place, "y": value, "low": low, "high": high})
+    margin = 1 + float(shown["margin_ratio"].max())
+    places = _change(margin), _change(1 / margin)
+    limits = dict(zip((f"margin {places[0]:.3g} %", f"{_text(places[1])} %"), places, strict=True))
+    least = max(LEAST, AROUND_MARGIN * places[0])
+    marks += [{"cell": "", "series": name, "x": None, "y": place} for name, place in limits.items()]
+    frame = pd.DataFrame(marks).astype(dict.fromkeys(("x", "y", "low", "high"), float))
+    ends = frame[["y", "low", "high"]].stack()
+    low, high = min(ends.min(), -least), max(ends.max(), least)
+    around = BESIDE * (high - low)
+    styles = styles_of({row.verdict: VERDICT_HUES[row.verdict] for row in rows if row.verdict in VERDICT_HUES})
+    styles |= {row.verdict: Style(GREY) for row in rows if row.verdict not in styles} | dict.fromkeys(limits, GUIDE)
+    axes = (
+        PlotAxis.of_categories("", [row.label for row in rows]),
+        PlotAxis(LABEL, low=low - around, high=high + around, show=_text),
+    )
+    chart = Chart("rows", frame, *axes, styles=styles)
+    title, num = f"Change in time: {pair_text(shown)}", len(judged)
+    title += f", largest {len(rows)} of {num} pairs" if len(rows) < num else ""
+    lines = tuple(
+        (row.label, row.verdict, _text(of.y), UNKNOWN if is_unknown(of.low) else f"[{_text(of.low)}, {_text(of.high)}]")
+        for row, of in zip(rows, frame.itertuples(), strict=False)
+    )
+    heads = ("cell", "verdict", LABEL.lower(), interval_heading(shown["interval"]))
+    table = Table(title, heads, lines, cells=tuple(row.cell for row in rows))
+    return Figure("changes", title, chart, table, "comparisons")
+
+
+def _change(ratio: object) -> float | None:
+    """Return the change in percent that a ratio stands for; None if unknown."""
+    return None if is_unknown(ratio) else 100 * (float(ratio) - 1)
+
+
+def _text(change: float) -> str:
+    return "0" if abs(change) < 1e-9 else difference_text(1 + change / 100)
