@@ -36,7 +36,7 @@ def pages(tmp_path_factory):
     for side in (base, test):
         (side / "report.html").touch()
     compared = compare_campaigns(read_campaign(base), read_campaign(test), 0.05)
-    page.write_text(comparison_page(compared, page), "utf-8")
+    page.write_text(comparison_page([compared], page), "utf-8")
     trained = []
     for stack in ("contained", "bound"):
         for bucket in range(1, NUM_CELLS + 1):
@@ -70,7 +70,6 @@ def more_pages(tmp_path_factory, pages):
     from regatta.compare.campaigns import compare_campaigns, read_campaign, read_imported
     from regatta.compare.comparison_page import comparison_page
     from regatta.compare.gate import headline, judge
-    from regatta.compare.several import follow, page_of_several
     from regatta.formats.base import Options
     from regatta.store.csv_files import MEASUREMENTS, read_csv
 
@@ -84,17 +83,17 @@ def more_pages(tmp_path_factory, pages):
     scratch.mkdir()
     files = [read_imported(folder / name, None, Options(), scratch) for name in ("before.txt", "after.txt")]
     found = {"imported": folder / "imported.html", "gate": folder / "gate.html", "several": folder / "several.html"}
-    found["imported"].write_text(comparison_page(compare_campaigns(*files, 0.05), found["imported"]), "utf-8")
+    found["imported"].write_text(comparison_page([compare_campaigns(*files, 0.05)], found["imported"]), "utf-8")
     base, test = (read_campaign(pages["compare"].parent / name) for name in ("base", "test"))
     measurements = read_csv(test.folder / "measurements.csv", MEASUREMENTS)
     gate = judge(test.campaign, measurements, (base.campaign, base.measurements), 0.05, 0.085)
     compared = compare_campaigns(base, test, 0.05, 0.085)
-    found["gate"].write_text(comparison_page(compared, found["gate"], headline(gate)), "utf-8")
+    found["gate"].write_text(comparison_page([compared], found["gate"], headline(gate)), "utf-8")
     cells = [cell_of("bound", 1024 * (i + 1)) for i in range(NUM_CELLS)]
     third = [(cell, [1.02 * t for t in SIX]) for cell in cells]
     third = write_folder(folder / "third", third, "10", {"torch": "2.99"})
-    history = follow([compare_campaigns(base, other, 0.05) for other in (test, read_campaign(third))])
-    found["several"].write_text(page_of_several(history, found["several"]), "utf-8")
+    several = [compare_campaigns(base, other, 0.05) for other in (test, read_campaign(third))]
+    found["several"].write_text(comparison_page(several, found["several"]), "utf-8")
     return pages | found
 
 
@@ -260,15 +259,19 @@ def test_differences_of_environment_are_printed(browser, more_pages):
 
 def test_charts_of_several_campaigns_have_one_axis_and_marks_of_changes(browser, more_pages):
     browser.open(more_pages["several"], 1440)
-    charts = "[...document.querySelectorAll('.multiples .dots')]"
+    charts = "[...document.querySelectorAll('.figures .dots')]"
     assert browser.evaluate(f"{charts}.length") == NUM_CELLS
     bands = browser.evaluate(f"{charts}.map(e => e.querySelector('.band').clientHeight)")
     marks = browser.evaluate(f"{charts}.map(e => e.querySelector('s').style.getPropertyValue('--x'))")
     assert min(bands) > 2
     assert (len(set(bands)), set(marks)) == (1, {"97.0%"})
     boxes = browser.evaluate(f"{charts}.map(e => [e.clientWidth, e.clientHeight])")
-    assert all(width > 150 and height > 60 for width, height in boxes)
-    assert browser.evaluate("document.querySelectorAll('.multiples i:nth-of-type(2).slower').length") == 18
-    browser.evaluate("document.querySelectorAll('#all-changes thead button')[1].click()")
-    first = "document.querySelector('#all-changes tbody td:nth-child(3)').textContent"
-    assert browser.evaluate(first).startswith("+1.0")
+    assert all(width > 150 and height > 30 for width, height in boxes)
+    assert browser.evaluate("document.querySelectorAll('.figures i:nth-of-type(2).slower').length") == 18
+    links = "[...document.querySelectorAll('.verdicts tbody tr:last-child a')]"
+    link = f"{links}.find(a => a.hash.includes('status=equivalent'))"
+    num = int(browser.evaluate(f"{link}.textContent"))
+    assert 0 < num <= NUM_CELLS
+    browser.evaluate(f"{link}.click()")
+    wait(lambda: count(browser)[0] == num)
+    assert count(browser) == (num, 2 * NUM_CELLS)

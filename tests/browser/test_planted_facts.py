@@ -73,7 +73,7 @@ def make_comparison(folder: Path):
         sides.append(read_campaign(write_folder(folder / name, times, "01" if name == "base" else "09")))
         (folder / name / "report.html").touch()
     page = folder / "compare.html"
-    page.write_text(comparison_page(compare_campaigns(*sides, 0.05), page), "utf-8")
+    page.write_text(comparison_page([compare_campaigns(*sides, 0.05)], page), "utf-8")
     return page, None
 
 

@@ -10,8 +10,8 @@ from comparison_results import cell_of, write_folder
 from synthetic import analyse_files, write_laptop
 from synthetic_preflight import looked_at, make_preflight, make_seen, make_stack, write_preflight
 
-from regatta.compare.campaigns import compare_campaigns, read_campaign
-from regatta.compare.comparison_output import comparison_text, title_of
+from regatta.compare.campaigns import compare_campaigns, distinct_names, read_campaign
+from regatta.compare.comparison_output import comparison_text
 from regatta.core.errors import UserError
 from regatta.tables.pairs import judged_rows
 from regatta.topics.comparison.comparison_findings import compared_findings
@@ -201,7 +201,7 @@ def test_campaigns_of_one_name_are_told_apart_in_the_title(base, test, title):
         )
         for name, folder, day in (base, test)
     ]
-    assert title_of(SimpleNamespace(base=sides[0], test=sides[1])) == title
+    assert " vs. ".join(distinct_names(*sides[::-1])) == title
 
 
 def test_a_table_that_cannot_be_read_or_lacks_cells_is_an_error_that_says_what_to_do(tmp_path, wording):

@@ -6,7 +6,7 @@ from markupsafe import escape
 from synthetic import make_header, report_data, train_cell
 from typed import comparisons_table
 
-from regatta.compare.comparison_output import difference_text
+from regatta.compare.campaigns import difference_text
 from regatta.report.findings import excess_text
 from regatta.report.page import load_template
 from regatta.store.csv_files import LAUNCHES, make_table

@@ -2,14 +2,18 @@
 
 import math
 import re
+from urllib.parse import unquote
 
 import pytest
 from comparison_results import cell_of, write_folder
 from test_comparison_campaigns import script  # noqa: F401
 from test_report import Page
 
+from regatta.compare.campaign_history import follow
 from regatta.compare.campaigns import compare_campaigns, read_campaign
-from regatta.compare.several import MOST_DRAWN, follow, page_of_several, several_text
+from regatta.compare.comparison_output import several_text
+from regatta.compare.comparison_page import MOST_FOLLOWED, comparison_page, counts_of, pairs_block, pairs_of
+from regatta.tables.pairs import judged_rows
 
 FIVE = [1.00, 1.01, 1.02, 1.03, 1.04]
 CELLS = [cell_of("bound", 1024 << place) for place in range(4)]
@@ -26,29 +30,34 @@ def folders_in(folder, ratios=RATIOS):
     return found
 
 
-def history_of(folders):
+def compared_in(folders):
     base, *others = map(read_campaign, folders)
-    return follow([compare_campaigns(base, other, 0.05) for other in others])
+    return [compare_campaigns(base, other, 0.05) for other in others]
 
 
 @pytest.fixture
-def history(tmp_path):
-    return history_of(folders_in(tmp_path))
+def compared(tmp_path):
+    return compared_in(folders_in(tmp_path))
 
 
-def rows_of(history):
-    return [row for of in history.compared for row in of.comparisons.to_dict("records")]
+@pytest.fixture
+def history(compared):
+    return follow(compared)
 
 
-def test_each_campaign_is_compared_with_the_first(history):
-    found = [[row["value"], round(row["time_ratio"], 2), row["verdict"]] for row in rows_of(history)]
+def rows_of(compared):
+    return [row for of in compared for row in of.comparisons.to_dict("records")]
+
+
+def test_each_campaign_is_compared_with_the_first(compared):
+    found = [[row["value"], round(row["time_ratio"], 2), row["verdict"]] for row in rows_of(compared)]
     assert sorted(found) == sorted(
         [
             *(["b", 1.2, "slower"], ["b", 0.8, "faster"], ["b", 1.0, "equivalent"], ["b", 1.0, "equivalent"]),
             *(["<i>c", 1.4, "slower"], ["<i>c", 1.3, "slower"], ["<i>c", 1.0, "equivalent"]),
         ]
     )
-    assert {row["reference_value"] for row in rows_of(history)} == {"a"}
+    assert {row["reference_value"] for row in rows_of(compared)} == {"a"}
 
 
 def test_it_is_known_when_a_cell_was_slower_for_the_first_time(history):
@@ -68,7 +77,7 @@ def test_cells_with_the_largest_change_come_first_on_one_axis(history):
 
 def test_a_campaign_without_the_cell_has_no_dot(tmp_path):
     ratios = {"b": (1.0,) * 4, "<i>c": (None, 1.0, 1.0, 1.0), "d": (1.0,) * 4}
-    history = history_of(folders_in(tmp_path, ratios))
+    history = follow(compared_in(folders_in(tmp_path, ratios)))
     dots = {cell.cell.rpartition(" · ")[2]: [x for x, *_ in history.dots(cell)] for cell in history.followed}
     assert dots["1 KiB"] == [3, 34.3, 97]
     assert dots["2 KiB"] == [3, 34.3, 65.7, 97]
@@ -76,7 +85,7 @@ def test_a_campaign_without_the_cell_has_no_dot(tmp_path):
 
 @pytest.mark.parametrize("largest", [1.2, 3.0])
 def test_the_axis_has_all_intervals_and_a_slower_cell_is_as_far_from_the_middle_as_a_faster_one(tmp_path, largest):
-    history = history_of(folders_in(tmp_path, {"b": (1.0, largest, 1.0, 1.0)}))
+    history = follow(compared_in(folders_in(tmp_path, {"b": (1.0, largest, 1.0, 1.0)})))
     [end] = [point.ends[0] for point in history.followed[0].points.values() if point.ends]
     assert math.exp(history.end) == pytest.approx(end)
     assert end > largest
@@ -85,25 +94,29 @@ def test_the_axis_has_all_intervals_and_a_slower_cell_is_as_far_from_the_middle_
 
 
 def test_each_verdict_has_its_mark_and_the_base_has_one(tmp_path):
-    ratios = {"b": (1.0, 1.2, 1.06, 0.8)}
-    history = history_of(folders_in(tmp_path, ratios))
-    text = page_of_several(history, tmp_path / "page.html")
-    charts = text[text.index('class="multiples"') :]
-    classes = re.findall('<i class="([a-z]*)"', charts)
-    assert sorted(classes) == sorted(["base"] * 4 + ["equivalent", "slower", "inconclusive", "faster"])
-    assert "<h1>a (base) to b" in text
-    assert ">b vs. a<" in text
+    ratios = {"b": (1.0, 1.2, 1.06, 0.8), "c": (1.0,) * 4}
+    text = comparison_page(compared_in(folders_in(tmp_path, ratios)), tmp_path / "page.html")
+    [first, *_] = [re.findall('<i class="([a-z]*)"', chart) for chart in charts_of(text)]
+    assert first == ["base", "faster", "equivalent"]
+    classes = [re.findall('<i class="([a-z]*)"', chart)[1] for chart in charts_of(text)]
+    assert sorted(classes) == ["equivalent", "faster", "inconclusive", "slower"]
+    assert "<h1>a (base) to c" in text
+    assert ">c vs. a<" in text
+
+
+def charts_of(text):
+    return re.findall('<span class="dots" role="img".*?</span>', text, flags=re.DOTALL)
 
 
 def test_cells_link_to_the_reports_of_their_campaigns(tmp_path):
     folders = folders_in(tmp_path)
     for folder in folders[::2]:
         (folder / "report.html").write_text("", encoding="utf-8")
-    history = history_of(folders)
-    text = page_of_several(history, tmp_path / "page.html")
-    row = history.followed[0].rows[2]
-    table = text[text.index('id="all-changes"') :]
-    assert table.count(f'href="a/report.html#cell={row.reference}"') == 1
+    compared = compared_in(folders)
+    text = comparison_page(compared, tmp_path / "page.html")
+    row = follow(compared).followed[0].rows[2]
+    table = text[text.index('id="cells-table"') :]
+    assert table.count(f'href="a/report.html#cell={row.reference}"') == 2  # of b, and of c
     assert table.count(f'href="%3Ci%3Ec/report.html#cell={row.cell}"') == 1
     assert "b/report.html" not in table
 
@@ -113,33 +126,45 @@ def test_changes_of_the_environment_are_marked(history):
     assert history.marks == [97]
 
 
-def test_the_page_has_a_chart_for_each_cell_and_counts_for_each_campaign(history, tmp_path):
-    text = page_of_several(history, tmp_path / "page.html")
-    page = Page(text)
-    assert len([figure for figure in page.all("figure") if "data-multiple" in figure]) == len(CELLS)
-    assert text.partition('class="multiples"')[2].count("<i class=") == 7 + len(CELLS)  # each base has one
+def test_the_page_has_a_chart_for_each_cell_and_counts_for_each_campaign(compared, tmp_path):
+    text = comparison_page(compared, tmp_path / "page.html")
+    page = Page(re.sub("<template.*?</template>", "", text, flags=re.DOTALL))
+    charts = charts_of(text)
+    assert len(charts) == len(CELLS)
+    assert sum(chart.count("<i class=") for chart in charts) == 7 + len(CELLS)  # each base has one
     table = text[text.index('class="verdicts"') :].partition("</table>")[0]
-    counts = [re.findall(r"<td>(\d+)</td>", row) for row in re.findall("<tr><th.*?</tr>", table)]
+    counts = [re.findall(r"<td>(?:<a [^>]*>)?(\d+)(?:</a>)?</td>", row) for row in re.findall("<tr><th.*?</tr>", table)]
     # pairs; faster, slower, inconclusive, equivalent
     assert counts == [["4", "1", "1", "0", "2"], ["3", "0", "2", "0", "1"]]
-    assert "<i>" not in text
+    assert "<i>c" not in text
     ids = [element["id"] for _, element in page.elements if "id" in element]
     assert len(ids) == len(set(ids))
     anchors = [element["href"][1:] for _, element in page.elements if (element.get("href") or "").startswith("#")]
-    assert set(anchors) <= set(ids)
+    assert {anchor.partition("&")[0] for anchor in anchors} <= set(ids)
 
 
-def test_at_most_some_charts_are_drawn(tmp_path, monkeypatch):
-    monkeypatch.setattr("regatta.compare.several.MOST_DRAWN", 2)
-    history = history_of(folders_in(tmp_path))
-    text = page_of_several(history, tmp_path / "page.html")
-    assert text.count("data-multiple") == 2 < MOST_DRAWN
-    assert len(re.findall('<tr><th scope="row">[^<]*KiB</th><td>', text)) == len(CELLS)
+def test_each_pair_is_in_the_list_once_with_its_campaign(compared, tmp_path):
+    pairs = pairs_of(compared)
+    block = pairs_block(compared, pairs, tmp_path / "page.html")
+    facet = block["facets"]["campaign"]
+    columns = (block["cells"][name] for name in ("campaign", "change"))
+    found = [(facet["names"][place], change) for place, change in zip(*columns, strict=True)]
+    expected = {"b": [20, 0, 0, -20], "<i>c": [40, 30, 0]}
+    assert sorted(found) == sorted((name, change) for name, changes in expected.items() for change in changes)
+    assert len(set(block["cells"]["id"])) == len(pairs) == 7
+    [b, c] = counts_of(block, judged_rows(pairs), dict.fromkeys(expected))["Campaigns"]
+    assert unquote(b.by_verdict["slower"][2]) == "#cells&status=slower&campaign=b"
+    assert unquote(c.by_verdict["slower"][2]) == "#cells&status=slower&campaign=<i>c"
 
 
-def test_the_text_has_the_changes_beyond_the_margin(history, wording):
-    wording(several_text(history))
-    assert [num_rows(several_text(history, shows_all)) for shows_all in (False, True)] == [3, 4]
+def test_at_most_some_charts_are_drawn(compared, tmp_path, monkeypatch):
+    monkeypatch.setattr("regatta.compare.comparison_page.MOST_FOLLOWED", 2)
+    assert len(charts_of(comparison_page(compared, tmp_path / "page.html"))) == 2 < MOST_FOLLOWED
+
+
+def test_the_text_has_the_changes_beyond_the_margin(compared, wording):
+    wording(several_text(compared))
+    assert [num_rows(several_text(compared, shows_all)) for shows_all in (False, True)] == [3, 4]
 
 
 def num_rows(text):

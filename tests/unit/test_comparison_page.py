@@ -13,7 +13,7 @@ from synthetic import train_cell
 from test_report import Page
 
 from regatta.compare.campaigns import compare_campaigns, read_campaign
-from regatta.compare.comparison_page import RatioAxis, comparison_page, counts_of, pairs_block
+from regatta.compare.comparison_page import RatioAxis, comparison_page, counts_of, pairs_block, pairs_of
 from regatta.core.text import three
 from regatta.tables.facts import NOT_KNOWN, Difference
 from regatta.tables.pairs import judged_rows
@@ -46,7 +46,7 @@ def found_in(folder, has_reports=False):
 
 
 def test_the_page_stands_alone(tmp_path):
-    text = comparison_page(found_in(tmp_path), tmp_path / "page.html")
+    text = comparison_page([found_in(tmp_path)], tmp_path / "page.html")
     page = Page(re.sub("<template.*?</template>", "", text, flags=re.DOTALL))
     assert [image for image in page.all("img") if not image.get("alt")] == []
     assert len(page.all("script")) == 2
@@ -62,7 +62,7 @@ def test_the_page_stands_alone(tmp_path):
 
 
 def test_the_page_begins_with_its_verdict(tmp_path):
-    text = comparison_page(found_in(tmp_path), tmp_path / "page.html")
+    text = comparison_page([found_in(tmp_path)], tmp_path / "page.html")
     answers = text.partition('<ul class="answers">')[2].partition("</ul>")[0]
     assert re.findall(r'<a href="#(\w+)"', answers) == ["comparisons"] * 3 + ["environment"]  # the third: a gate
     assert re.findall(r"\d+ (?:slower|faster|equivalent)", answers)[:3] == ["2 slower", "2 faster", "3 equivalent"]
@@ -71,7 +71,7 @@ def test_the_page_begins_with_its_verdict(tmp_path):
 
 
 def test_the_page_says_base_and_test_only(tmp_path, wording):
-    page = comparison_page(found_in(tmp_path, has_reports=True), tmp_path / "page.html")
+    page = comparison_page([found_in(tmp_path, has_reports=True)], tmp_path / "page.html")
     wording(re.findall('<th scope="col" class="\\w+">(.*?)</th>', page[page.index('id="cells-table"') :])[:7])
     assert "reference" not in page[page.index("<main>") : page.index("</main>")]  # below are the columns of the CSV
 
@@ -83,7 +83,7 @@ def counts(rows):
 def test_the_summary_counts_what_was_planted_by_benchmark_and_shape(tmp_path):
     found = found_in(tmp_path)
     judged = judged_rows(found.comparisons)
-    groups = list(counts_of(pairs_block(found, tmp_path / "page.html"), judged).values())
+    groups = list(counts_of(pairs_block([found], pairs_of([found]), tmp_path / "page.html"), judged, {}).values())
     # pairs, improved, regressed, open, unchanged
     assert [counts(rows) for rows in groups] == [
         {"All pairs": (8, 2, 2, 1, 3)},
@@ -102,7 +102,7 @@ def test_the_summary_counts_what_was_planted_by_benchmark_and_shape(tmp_path):
 
 def test_the_list_has_the_largest_effect_first_with_its_interval_on_the_common_axis(tmp_path):
     found = found_in(tmp_path)
-    block = pairs_block(found, tmp_path / "page.html")
+    block = pairs_block([found], pairs_of([found]), tmp_path / "page.html")
     assert block["cells"]["change"] == [-50, 30, -20, 20, 6, *[0] * 3]
     [strips] = [column["strips"] for column in block["columns"] if "strips" in column]
     axis = RatioAxis.of(judged_rows(found.comparisons))
@@ -133,7 +133,7 @@ def test_a_gate_has_its_verdicts_and_margin_on_the_page(tmp_path):
     after = write_folder(tmp_path / "after", [(cell, [r * t for t in FIVE[:2]]) for cell, r in cells], "09")
     found = compare_campaigns(read_campaign(before), read_campaign(after), 0.05, allocation_variation=0.1)
     judged = judged_rows(found.comparisons)
-    [every] = counts_of(pairs_block(found, tmp_path / "page.html"), judged)["All"]
+    [every] = counts_of(pairs_block([found], pairs_of([found]), tmp_path / "page.html"), judged, {})["All"]
     # Beyond 1.05 x 1.1 = 1.155: 1.2 (by 1.19 in the worst case), 1.3, 0.8 and 0.5; the other four are open.
     assert {verdict: num for verdict, (num, *_) in every.by_verdict.items() if num} == {
         "faster": 2,
@@ -141,7 +141,7 @@ def test_a_gate_has_its_verdicts_and_margin_on_the_page(tmp_path):
         "inconclusive": 4,
     }
     assert list(judged["margin_ratio"]) == pytest.approx([0.155] * 8)
-    text = comparison_page(found, tmp_path / "page.html", ("gate: failed", "2 regressions"))
+    text = comparison_page([found], tmp_path / "page.html", ("gate: failed", "2 regressions"))
     assert text.index("<strong>Failed</strong>") < text.index("Environment</h2>")
 
 
@@ -163,7 +163,7 @@ def test_the_axis_of_the_list_spans_all_ratios_with_their_ends():
 def test_the_cell_of_a_pair_is_linked_in_both_reports(tmp_path):
     found = found_in(tmp_path, has_reports=True)
     (tmp_path / "compare").mkdir()
-    block = pairs_block(found, tmp_path / "compare" / "page.html")
+    block = pairs_block([found], pairs_of([found]), tmp_path / "compare" / "page.html")
     [links] = [column["links"] for column in block["columns"] if "links" in column]
     cell = found.comparisons["cell"].iloc[0]
     assert links[0] == [
@@ -171,7 +171,7 @@ def test_the_cell_of_a_pair_is_linked_in_both_reports(tmp_path):
         ("test", f"../%3Cb%3Eafter/report.html#cell={cell}"),
     ]
     (tmp_path / "before" / "report.html").unlink()
-    assert pairs_block(found, tmp_path / "page.html")["columns"][-1]["links"][0][0][0] == "test"
+    assert pairs_block([found], pairs_of([found]), tmp_path / "page.html")["columns"][-1]["links"][0][0][0] == "test"
 
 
 def test_environments_are_grouped_by_what_changed_and_what_one_side_has():
@@ -194,13 +194,14 @@ def test_environments_are_grouped_by_what_changed_and_what_one_side_has():
 def test_differences_of_environment_are_folded_to_their_numbers(tmp_path):
     found = [Difference("torch", "2.1", "2.2"), Difference("nccl", "2.1", "2.2"), Difference("UCX", "1.15", "not set")]
     found.append(Difference(NOT_KNOWN, "cuda", "nothing"))
-    page = comparison_page(replace(found_in(tmp_path), environment=found), tmp_path / "page.html")
+    page = comparison_page([replace(found_in(tmp_path), environment=found)], tmp_path / "page.html")
     summaries = re.findall("<summary>(.*?)</summary>", page[page.index('<section id="environment"') :])
     assert summaries[0] == "2 changed, 1 only in base, others not recorded"
 
 
 def test_the_default_order_and_texts_are_those_of_the_verdicts(tmp_path):
-    block = pairs_block(found_in(tmp_path), tmp_path / "page.html")
+    found = found_in(tmp_path)
+    block = pairs_block([found], pairs_of([found]), tmp_path / "page.html")
     facet = block["facets"]["status"]
     words = [facet["names"][index] for index in block["cells"]["status"]]
     assert words == ["faster", "slower", "faster", "slower", "inconclusive", *["equivalent"] * 3]

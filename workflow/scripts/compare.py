@@ -19,9 +19,8 @@ from pathlib import Path
 import pandas as pd
 
 from regatta.compare.campaigns import compare_campaigns, read_campaign, read_imported
-from regatta.compare.comparison_output import comparison_text
+from regatta.compare.comparison_output import comparison_text, several_text
 from regatta.compare.comparison_page import comparison_page
-from regatta.compare.several import follow, page_of_several, several_text
 from regatta.core.errors import USER_ERROR, UserError, positive, run_script, script_parser
 from regatta.core.verdicts import margin_option
 from regatta.formats.base import Options
@@ -38,12 +37,12 @@ def main() -> None:
             for path in map(results_of, (args.base, *args.test))
         ]
     compared = [compare_campaigns(campaigns[0], other, args.margin) for other in campaigns[1:]]
-    found, history = compared[-1], follow(compared) if len(compared) > 1 else None
+    found = compared[-1]
     if args.csv:
         write_csv(pd.concat([of.comparisons for of in compared], ignore_index=True), args.csv)
     if args.html:
-        write_text(args.html, page_of_several(history, args.html) if history else comparison_page(found, args.html))
-    print(several_text(history, args.all) if history else comparison_text(found, args.all), end="")
+        write_text(args.html, comparison_page(compared, args.html))
+    print(several_text(compared, args.all) if len(compared) > 1 else comparison_text(found, args.all), end="")
     if found.comparisons["verdict"].isna().all():
         raise UserError("nothing could be compared: no cell has a valid launch on both sides. See the lists above.")
     sys.exit(1 if found.num("slower") else 0)

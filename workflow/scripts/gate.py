@@ -60,7 +60,7 @@ def main() -> None:
         test = read_campaign(args.campaign.parent)
         found = compare_campaigns(base, test, args.margin, gate.allocation_variation)
         lead, text = headline(gate)
-        write_text(page, comparison_page(found, page, (lead, f"{text}; {gate.threshold_line}")))
+        write_text(page, comparison_page([found], page, (lead, f"{text}; {gate.threshold_line}")))
     text = gate_text(gate, args.out_text.parent, page)
     write_text(args.out_junit, junit(gate))
     write_text(args.out_text, text)

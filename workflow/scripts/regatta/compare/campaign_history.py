@@ -3,7 +3,7 @@
 import itertools
 import json
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -12,10 +12,15 @@ from pathlib import Path
 import pandas as pd
 
 from regatta.campaign.expansion import canonical_json
-from regatta.compare.campaigns import CampaignResults, read_campaign
-from regatta.compare.comparison_output import difference_text
+from regatta.compare.campaigns import (
+    CampaignResults,
+    CampaignsCompared,
+    difference_text,
+    distinct_names,
+    read_campaign,
+)
 from regatta.core.errors import UserError
-from regatta.core.text import UNKNOWN, is_unknown, one_line, ratio_text, signed_percent
+from regatta.core.text import UNKNOWN, change_text, is_unknown, one_line, ratio_text, signed_percent
 from regatta.kit.columns import EACH, Column, Row, table_rows
 from regatta.model.frozen import FrozenCell, names_by_id
 from regatta.store.launch_files import read_file
@@ -24,7 +29,7 @@ from regatta.tables.baselines import BASELINE, EFFICIENCY, EFFICIENCY_KIND
 from regatta.tables.cells import CellValues, cells_table, rows_of
 from regatta.tables.facts import NOT_KNOWN, differences_by_stack
 from regatta.tables.metrics import THROUGHPUT
-from regatta.tables.pairs import match_key
+from regatta.tables.pairs import judged_rows, match_key
 from regatta.tables.primary_times import primary_columns
 
 # Reading a campaign's measurements takes tens of milliseconds, so the index does not follow hundreds.
@@ -79,11 +84,6 @@ class Followed:
         return max(abs(math.log(ratio)) for ratio in self.ratios.values())
 
     @property
-    def compared(self) -> Row:
-        """Return its first row of a comparison."""
-        return next(iter(self.rows.values()))
-
-    @property
     def rows(self) -> dict[int, Row]:
         return {place: point.row for place, point in self.points.items() if point.row is not None}
 
@@ -117,6 +117,14 @@ class CampaignHistory:
         """Return the labels of the axis from top to bottom."""
         return [f"{signed_percent(math.exp(end))} %" for end in (self.end, -self.end)]
 
+    def first_in(self, verdict: str) -> list[tuple[str, int]]:
+        """Return in which campaign cells have a verdict for the first time, as (name, number of cells)."""
+        places = ([at for at, row in one.rows.items() if row.verdict == verdict] for one in self.followed)
+        counts = Counter(min(of_cell) for of_cell in places if of_cell)
+        return [(self.names[place], counts[place]) for place in sorted(counts)]
+
+    percent = staticmethod(signed_percent)
+
     def x(self, place: int) -> float:
         """Return the place of a campaign in a chart, in percent."""
         return round(3 + 94 * place / max(len(self.changes) - 1, 1), 1)
@@ -130,7 +138,8 @@ class CampaignHistory:
         found = []
         for place, ratio in followed.ratios.items():
             point = followed.points[place]
-            verdict, text = "base" if point.row is None else point.row.verdict, f"{self.names[place]}: {point.text}"
+            verdict = point.row.verdict if point.row is not None else "base" if followed.rows else ""
+            text = f"{self.names[place]}: {point.text}"
             found.append((self.x(place), self.height(ratio), list(map(self.height, point.ends)), verdict, text))
         return found
 
@@ -138,6 +147,23 @@ class CampaignHistory:
     def marks(self) -> list[float]:
         """Return the places of the campaigns whose environment changed."""
         return [self.x(place) for place, texts in enumerate(self.changes) if texts]
+
+
+def follow(compared: list[CampaignsCompared]) -> CampaignHistory:
+    """Return the cells of the first campaign over the others, those with the largest change first.
+
+    compared: each other campaign with the first.
+    """
+    campaigns, found = [compared[0].base, *(of.test for of in compared)], {}
+    for place, of in enumerate(compared, start=1):
+        for row in table_rows(judged_rows(of.comparisons)):
+            point = Point(row.time_ratio, f"{change_text(row)} %, {row.verdict}", row)
+            found.setdefault(row.reference, {0: Point(1.0, "base")})[place] = point
+    cells = [cell for cell in campaigns[0].campaign.by_id.values() if cell.id in found]
+    names = names_by_id(cells)
+    followed = [Followed("", names[cell.id].full, found[cell.id]) for cell in cells]
+    followed.sort(key=lambda cell: -cell.largest)
+    return CampaignHistory(distinct_names(*campaigns), changes_of(campaigns), followed)
 
 
 def changes_of(campaigns: list[CampaignResults]) -> list[list[str] | None]:

@@ -12,7 +12,7 @@ from regatta.compare.fields import single_differences
 from regatta.compare.gate_rules import allocation_variation_of, gate_difference
 from regatta.core.benchmarks import benchmark_names, load_benchmark
 from regatta.core.errors import UserError, nearest
-from regatta.core.text import one_line
+from regatta.core.text import UNKNOWN, one_line
 from regatta.formats.base import Options
 from regatta.formats.importer import import_files
 from regatta.kit.kinds import joined
@@ -21,7 +21,7 @@ from regatta.report.page import read_headers
 from regatta.run.preflight import latest_preflight
 from regatta.store.csv_files import MEASUREMENTS, read_csv
 from regatta.store.frozen_files import read_frozen, read_frozen_campaign
-from regatta.tables.facts import Difference, Fact, differences_by_stack, facts_of
+from regatta.tables.facts import NOT_KNOWN, NOTHING, Difference, Fact, differences_by_stack, facts_of
 from regatta.tables.pairs import BASE_ONLY, TEST_ONLY, by_effect, pairs_of_campaigns
 from regatta.topics.base import fallback_text
 from regatta.topics.catalog import collect
@@ -136,6 +136,29 @@ def _read_measurements(campaign: FrozenCampaign, measurements: Path) -> pd.DataF
             f" {advice}"
         )
     return table
+
+
+def distinct_names(*campaigns: CampaignResults) -> list[str]:
+    """Return the names of campaigns; if two are equal, those of folders, or with their dates."""
+    for names in (
+        [side.campaign.name for side in campaigns],
+        [side.folder.resolve().name for side in campaigns],
+        [f"{side.campaign.name} of {(side.first_time_utc or UNKNOWN)[:10]}" for side in campaigns],
+    ):
+        if len(set(names)) == len(names):
+            return names
+    return [str(side.folder) for side in campaigns]
+
+
+def difference_text(difference: Difference, in_reference: str, in_other: str) -> str:
+    """Return a difference as a line. in_reference, in_other: words for the sides, such as `in base`."""
+    name, reference, other = difference.name, difference.reference, difference.other
+    if not name.startswith(NOT_KNOWN):
+        return f"{name}: {reference} -> {other}"
+    # A fact that is missing on one side was recorded on the other.
+    sides = ((in_reference, other), (in_other, reference))
+    known = [f"{where}: {facts}" for where, facts in sides if facts != NOTHING]
+    return f"recorded only {'; '.join(known)}" + name.removeprefix(NOT_KNOWN)
 
 
 def compare_campaigns(

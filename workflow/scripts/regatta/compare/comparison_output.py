@@ -1,11 +1,12 @@
-"""The comparison of two campaigns in words: what the terminal and the head of the page say."""
+"""Comparisons of campaigns in words: what the terminal and the head of the page say."""
 
-from regatta.compare.campaigns import CampaignResults, CampaignsCompared
-from regatta.core.text import UNKNOWN, duration, plural
+from regatta.compare.campaign_history import CampaignHistory, follow
+from regatta.compare.campaigns import CampaignResults, CampaignsCompared, difference_text
+from regatta.core.text import UNKNOWN, change_text, duration, plural
 from regatta.kit.columns import table_rows
 from regatta.model.frozen import Cell, names_by_id
 from regatta.report.findings import Finding
-from regatta.tables.facts import NOT_KNOWN, NOTHING, Difference
+from regatta.tables.facts import NOT_KNOWN
 from regatta.tables.pairs import is_within_margin, judged_rows
 from regatta.topics.base import once_per_report
 from regatta.topics.comparison import texts
@@ -16,6 +17,7 @@ LABELS = {"verdicts": "Pairs", "compared": "Difference", "environment": "Environ
 HOW_TO_READ = (
     "Ratio of times: above 1 is slower. [ ]: 95 % confidence interval; ( ): range. n: launches, test vs. base."
 )
+CHANGES = "Change in time against base in %: positive is slower. [ ]: 95 % confidence interval; ( ): range."
 
 
 def comparison_text(found: CampaignsCompared, shows_all: bool = False) -> str:
@@ -44,6 +46,50 @@ def comparison_text(found: CampaignsCompared, shows_all: bool = False) -> str:
         lines += ["", title, *(f"  {item}" for item in items[:most])]
         lines += [f"  ... and {len(items) - most} more"] if len(items) > most else []
     return "\n".join(lines) + "\n"
+
+
+def several_text(compared: list[CampaignsCompared], shows_all: bool = False) -> str:
+    """Return the text on more than two campaigns, each compared with the first.
+
+    shows_all: also cells within the margin in each.
+    """
+    history = follow(compared)
+    names, campaigns = history.names, [compared[0].base, *(of.test for of in compared)]
+    lines = [f"{name}: {campaign_text(of)}" for name, of in zip(["base", *names[1:]], campaigns, strict=True)]
+    for name, of in zip(names[1:], compared, strict=True):
+        found = [
+            lead + (f". {text}" if text else "") for anchor, _, lead, text in statements(of) if anchor != "environment"
+        ]
+        lines += ["", f"{name} (test) vs. base", *(f"  {line}" for line in found)]
+        lines += [f"  {title}" for title in names_and_lists(of)[1]]
+    for name, before, changes in zip(names[1:], names, history.changes[1:], strict=False):
+        text = UNKNOWN if changes is None else "; ".join(changes) or "no change recorded"
+        lines += [f"Environment of {name} since {before}: {text}"]
+    rows = [of.comparisons for of in compared]
+    beyond = {cell for of in rows for cell in of["reference"][~is_within_margin(of)]}
+    shown = [cell for cell in history.followed if shows_all or any(of.reference in beyond for of in cell.rows.values())]
+    if shown:
+        listed = [("cell", "base", *names[1:])]
+        for cell in shown:
+            first, places = next(iter(cell.rows.values())), range(1, len(names))
+            changes = [change_text(cell.rows[place]) if place in cell.rows else UNKNOWN for place in places]
+            listed.append((cell.cell, duration(first.reference_time_s), *changes))
+        lines += ["", CHANGES, "", *aligned(listed)]
+    if num := len(history.followed) - len(shown):
+        lines += ["", f"Not shown: {num} of {len(history.followed)} cells, within the margin. --all shows them."]
+    return "\n".join(lines) + "\n"
+
+
+def history_statements(history: CampaignHistory, last: CampaignsCompared) -> list[tuple[str, str, str, str]]:
+    """Return anchor, label, lead and text: the latest campaign against base, since when, and changed environments."""
+    _, _, lead, text = statements(last)[0]
+    found = [("comparisons", f"{history.names[-1]} vs. {history.names[0]}", lead, text)]
+    for verdict in ("slower", "faster"):
+        texts = [f"{plural(num, 'cell')} in {name}" for name, num in history.first_in(verdict)]
+        found += [("history", f"First {verdict}", "; ".join(texts), "")] if texts else []
+    changed = [name for name, changes in zip(history.names, history.changes, strict=True) if changes]
+    lead = f"Changed in {', '.join(changed)}" if changed else "No change was recorded"
+    return [*found, ("environment", "Environment", lead, "")]
 
 
 @once_per_report
@@ -89,17 +135,6 @@ def statements(found: CampaignsCompared) -> list[tuple[str, str, str, str]]:
     ]
 
 
-def difference_text(difference: Difference, in_reference: str, in_other: str) -> str:
-    """Return a difference as a line. in_reference, in_other: words for the sides, such as `in base`."""
-    name, reference, other = difference.name, difference.reference, difference.other
-    if not name.startswith(NOT_KNOWN):
-        return f"{name}: {reference} -> {other}"
-    # A fact that is missing on one side was recorded on the other.
-    sides = ((in_reference, other), (in_other, reference))
-    known = [f"{where}: {facts}" for where, facts in sides if facts != NOTHING]
-    return f"recorded only {'; '.join(known)}" + name.removeprefix(NOT_KNOWN)
-
-
 def _texts(row) -> tuple[str, ...]:
     times = duration(row.reference_time_s), duration(row.time_s)
     return row.full_name, *times, texts.interval_text(row), texts.launches_text(row), texts.verdict_text(row)
@@ -111,19 +146,3 @@ def campaign_text(side: CampaignResults) -> str:
     size = f"{plural(ok['cell'].nunique(), 'cell')} in {plural(ok['launch'].nunique(), 'launch', 'launches')}"
     notes = "".join(f". Note: {note}" for note in side.notes)
     return f"{side.campaign.name} ({side.folder}, {size}, first record {side.first_time_utc or UNKNOWN}){notes}"
-
-
-def title_of(found: CampaignsCompared) -> str:
-    return " vs. ".join(distinct_names(found.test, found.base))
-
-
-def distinct_names(*campaigns: CampaignResults) -> list[str]:
-    """Return the names of campaigns; if two are equal, those of folders, or with their dates."""
-    for names in (
-        [side.campaign.name for side in campaigns],
-        [side.folder.resolve().name for side in campaigns],
-        [f"{side.campaign.name} of {(side.first_time_utc or UNKNOWN)[:10]}" for side in campaigns],
-    ):
-        if len(set(names)) == len(names):
-            return names
-    return [str(side.folder) for side in campaigns]

@@ -1,28 +1,30 @@
-"""The page of compare.py on two campaigns: the report's filters, drawer and table, with pairs of cells as its cells."""
+"""The page of compare.py: the report's filters, drawer and table, with pairs of cells as its cells."""
 
 import math
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from urllib.parse import quote, urlencode
 
 import numpy as np
 import pandas as pd
 
-from regatta.compare.campaigns import CampaignResults, CampaignsCompared
-from regatta.compare.comparison_output import campaign_text, names_and_lists, statements, title_of
+from regatta.compare.campaign_history import follow
+from regatta.compare.campaigns import CampaignResults, CampaignsCompared, distinct_names
+from regatta.compare.comparison_output import campaign_text, history_statements, names_and_lists, statements
 from regatta.core.files import address
 from regatta.core.text import change_text, duration, is_unknown, plural, signed_percent, three
 from regatta.core.verdicts import verdict_text
 from regatta.kit.columns import CELL_ID, WHOLE, Column, Columns, Row, table_rows
 from regatta.model.frozen import names_by_id
-from regatta.report.explore import NOT_CELLS, block_of, encoded, facets_of, numbers_of, settings_of
+from regatta.report.explore import NOT_CELLS, block_of, encoded, facet_of, facets_of, numbers_of, settings_of
 from regatta.report.page import load_template
-from regatta.tables.pairs import judged_rows
+from regatta.tables.pairs import by_effect, judged_rows
 from regatta.topics.comparison import texts
 from regatta.topics.comparison.comparison_figures import ratio_matrices
 from regatta.topics.comparison.comparison_section import environment_tables
 
+MOST_FOLLOWED = 24  # cells with the largest changes; the list has all pairs
 VERDICTS = {  # headings of the table of verdicts
     "faster": "Improved (faster)",
     "slower": "Regressed (slower)",
@@ -96,23 +98,42 @@ class RatioAxis:
         return f"--low:{low:g}%;--from:{middle:g}%;--to:{middle:g}%;--high:{high:g}%"
 
 
-def pairs_block(found: CampaignsCompared, path: Path) -> dict:
-    """Return the data of the page's script, with a pair for each cell. path: of the page."""
-    judged, campaign = judged_rows(found.comparisons), found.test.campaign
-    rows, cells = table_rows(judged), [campaign.by_id[cell] for cell in judged["cell"]]
-    full_names, names = dict(zip(found.comparisons["cell"], names_and_lists(found)[0], strict=True)), names_by_id(cells)
+def pairs_of(compared: list[CampaignsCompared]) -> pd.DataFrame:
+    """Return the pairs of all comparisons, the largest effect first. compared: each campaign with the first one.
+
+    pair: id on the page. full_name: of the cell. campaign, place: of the comparison. order: in the campaign file.
+    """
+    names, tables = distinct_names(compared[0].base, *(of.test for of in compared)), []
+    for place, of in enumerate(compared):
+        rows, name = of.comparisons, names[place + 1]
+        order = {cell.id: number for number, cell in enumerate(of.test.campaign.cells)}
+        fields = {"pair": rows["cell"], "full_name": names_and_lists(of)[0], "order": rows["cell"].map(order)}
+        if len(compared) > 1:
+            fields |= {"value": name, "reference_value": names[0], "pair": f"{place + 1}-" + rows["cell"]}
+        tables.append(rows.assign(place=place, campaign=name, **fields))
+    return by_effect(pd.concat(tables, ignore_index=True))
+
+
+def pairs_block(compared: list[CampaignsCompared], pairs: pd.DataFrame, path: Path) -> dict:
+    """Return the data of the page's script, with a pair for each cell. pairs: of `pairs_of`. path: of the page."""
+    judged = judged_rows(pairs)
+    rows, device = table_rows(judged), compared[0].test.campaign.device
+    cells = [compared[row.place].test.campaign.by_id[row.cell] for row in rows]
+    names = names_by_id(cells)
     verdicts = [word for word in VERDICTS if (judged["verdict"] == word).any()]
     facets, common = facets_of(cells, [names[cell.id] for cell in cells], list(judged["verdict"]), NOT_CELLS)
     facets["status"] = {"label": "Verdict", "values": verdicts, "names": verdicts}
     facets["status"]["indices"] = [verdicts.index(row.verdict) for row in rows]
-    columns = {"id": list(judged["cell"]), "name": [full_names[row.cell] for row in rows]}
+    if len(compared) > 1:
+        facets = {"campaign": facet_of("Campaign", list(judged["campaign"]))} | facets
+    columns = {"id": list(judged["pair"]), "name": list(judged["full_name"])}
     columns |= {"num_planned": [0] * len(rows), "verdict": list(map(verdict_text, rows))}
     columns |= {key: facet.pop("indices") for key, facet in facets.items()}
-    places, tables = {cell: place for place, cell in enumerate(columns["id"])}, {"pairs": judged}
-    numbers, of_numbers, ends = numbers_of(columns, places, tables, {"pairs": NUMBERS}, campaign.device)
+    places, table = {pair: place for place, pair in enumerate(columns["id"])}, judged.assign(cell=judged["pair"])
+    numbers, of_numbers, ends = numbers_of(columns, places, {"pairs": table}, {"pairs": NUMBERS}, device)
     of_numbers |= {"verdict": columns["verdict"], "main": list(map(texts.row_text, rows))}
     of_numbers["num_ok"] = list(map(texts.launches_text, rows))
-    settings = [entry | {"is_shown": entry["key"] == "name"} for entry in settings_of(facets, cells, campaign.device)]
+    settings = [of | {"is_shown": of["key"] in ("name", "campaign")} for of in settings_of(facets, cells, device)]
     entry = {"kind": "text", "is_shown": True}
     verdict = {"key": "verdict", "label": "Verdict", "group": "results", "is_larger_worse": True} | entry
     listed = [*(of for of in settings if not of["key"].startswith("num_")), verdict, *numbers]
@@ -120,7 +141,7 @@ def pairs_block(found: CampaignsCompared, path: Path) -> dict:
     if rows:
         axis = RatioAxis.of(judged)
         band, numbers[0]["strips"] = 50 * axis.margin / axis.end, list(map(axis.strip, rows))
-    links = [_links(found, row, path) for row in rows]
+    links = [_links(compared[row.place], row, path) for row in rows]
     if any(links):
         columns["reports"] = [None] * len(rows)
         reports = {"key": "reports", "label": "Reports", "group": "links", "links": links}
@@ -157,26 +178,29 @@ class VerdictCounts:
     address: str = ""
 
 
-def counted(rows: pd.DataFrame, name: str, filters: dict[str, str] | None = None, address: str = "") -> VerdictCounts:
-    """Return a row of the table of verdicts. filters: of the page; None: it cannot be filtered."""
-    by_verdict = {}
-    for verdict in VERDICTS:
-        of, query = rows[rows["verdict"] == verdict], {"status": verdict} | (filters or {})
-        link = "" if filters is None else f"#cells&{urlencode(query)}"
-        by_verdict[verdict] = len(of), changes_text(of), link
-    return VerdictCounts(name, len(rows), changes_text(rows), by_verdict, address)
-
-
-def counts_of(block: dict, judged: pd.DataFrame) -> dict[str, list[VerdictCounts]]:
-    """Return the rows of the table of verdicts by heading: all pairs, then those of each benchmark and shape."""
-    found = {"All": [counted(judged, "All pairs", {})]}
+def counts_of(block: dict, judged: pd.DataFrame, reports: dict[str, str | None]) -> dict[str, list[VerdictCounts]]:
+    """Return the rows of the table of verdicts by heading: all pairs, then those of each benchmark and shape; of
+    several campaigns, those of each. reports: their addresses by name."""
+    if len(reports) > 1:
+        parts = ((name, judged[judged["campaign"] == name]) for name in reports)
+        return {"Campaigns": [_counted(rows, name, {"campaign": name}, reports[name]) for name, rows in parts]}
+    found = {"All": [_counted(judged, "All pairs", {})]}
     for key, title in (("benchmark", "By benchmark"), ("shape", "By shape")):
         if facet := block["facets"].get(key):
             parts = (judged[[index == place for index in block["cells"][key]]] for place in range(len(facet["names"])))
             named = zip(parts, facet["values"], facet["names"], strict=True)
             of_row = texts.benchmark_words if key == "benchmark" else str
-            found[title] = [counted(rows, of_row(text), {key: name}) for rows, text, name in named]
+            found[title] = [_counted(rows, of_row(text), {key: name}) for rows, text, name in named]
     return found
+
+
+def _counted(rows: pd.DataFrame, name: str, filters: dict[str, str], address: str | None = None) -> VerdictCounts:
+    """Return a row of the table of verdicts. filters: of the page."""
+    by_verdict = {}
+    for verdict in VERDICTS:
+        of = rows[rows["verdict"] == verdict]
+        by_verdict[verdict] = len(of), changes_text(of), f"#cells&{urlencode({'status': verdict} | filters)}"
+    return VerdictCounts(name, len(rows), changes_text(rows), by_verdict, address or "")
 
 
 def changes_text(rows: pd.DataFrame) -> str:
@@ -188,34 +212,45 @@ def changes_text(rows: pd.DataFrame) -> str:
     return mean if len(rows) == 1 else f"{mean} ({low} to {high})"
 
 
-def comparison_page(found: CampaignsCompared, path: Path, gate: tuple[str, str] | None = None) -> str:
-    """Return a page on two campaigns. path: of the page, to which its links to reports are relative.
+def comparison_page(compared: list[CampaignsCompared], path: Path, gate: tuple[str, str] | None = None) -> str:
+    """Return a page on campaigns, each compared with the first one. path: of the page, to which its links are relative.
 
     gate: its result and what it is based on.
     """
-    judged, comparisons = judged_rows(found.comparisons), found.comparisons
-    order = {cell.id: place for place, cell in enumerate(found.test.campaign.cells)}
-    planned = comparisons.sort_values("cell", key=lambda cells: cells.map(order))
-    block = pairs_block(found, path)
-    num, num_alone = len(found.environment), sum(map(len, found.unmatched.values()))
+    found, pairs = compared[-1], pairs_of(compared)
+    judged, block = judged_rows(pairs), pairs_block(compared, pairs, path)
+    planned = pairs.assign(cell=pairs["pair"]).sort_values(["place", "order"])
+    history, matrices = follow(compared) if len(compared) > 1 else None, ratio_matrices(planned, {})
+    campaigns = [found.base, *(of.test for of in compared)]
+    names = distinct_names(*campaigns)
+    of_campaigns = [(f"{name}: ", of) if history else ("", of) for name, of in zip(names[1:], compared, strict=True)]
+    num, word = len(found.environment), "difference"
+    if history:
+        num, word = sum(map(bool, history.changes)), "change"
+    num_alone = sum(len(cells) for of in compared for cells in of.unmatched.values())
+    contents = [
+        ("environment", "Environment", plural(num, word) if num else "", "quiet"),
+        ("comparisons", "Comparisons", plural(len(judged), "pair"), "quiet"),
+        *([("history", "Changes by cell", plural(len(history.followed), "cell"), "quiet")] if history else []),
+        ("cells", "All pairs", "", ""),
+        ("unmatched", "Not compared", plural(num_alone, "cell") if num_alone else "", "quiet"),
+    ]
     of_gate = [("comparisons", "Gate", gate[0].removeprefix("gate: ").capitalize(), gate[1])] if gate else []
+    reports = {name: report_of(of.test, path) for name, of in zip(names[1:], compared, strict=True)}
     return load_template("compare.html.j2").render(
-        title=title_of(found),
+        title=f"{names[0]} (base) to {names[-1]}: {len(names)} campaigns" if history else f"{names[1]} vs. {names[0]}",
         lead=texts.COMPARED,
-        facts=[(name, campaign_text(side)) for name, side in (("Base", found.base), ("Test", found.test))],
-        contents=[
-            ("environment", "Environment", plural(num, "difference") if num else "", "quiet"),
-            ("comparisons", "Comparisons", plural(len(judged), "pair"), "quiet"),
-            ("cells", "All pairs", "", ""),
-            ("unmatched", "Not compared", plural(num_alone, "cell") if num_alone else "", "quiet"),
-        ],
-        summary=[*of_gate, *statements(found)],
+        facts=list(zip(["Base", *(names[1:] if history else ["Test"])], map(campaign_text, campaigns), strict=True)),
+        contents=contents,
+        summary=[*of_gate, *(history_statements(history, found) if history else statements(found))],
         environment=environment_tables(found.environment, "base", "test"),
         heads=VERDICTS,
-        counts=counts_of(block, judged) if len(judged) else {},
-        content={"matrices": ratio_matrices(planned, {})} if len(judged) else None,
-        lists=names_and_lists(found)[1],
+        counts=counts_of(block, judged, reports) if len(judged) else {},
+        content={"matrices": [*(replace(matrix, fold=matrix.label) for matrix in matrices[:-1]), *matrices[-1:]]},
+        history=history,
+        most_followed=MOST_FOLLOWED,
+        lists={name + title: items for name, of in of_campaigns for title, items in names_and_lists(of)[1].items()},
         block=block,
-        cell_indices={cell: place for place, cell in enumerate(judged["cell"])},
+        cell_indices={pair: place for place, pair in enumerate(judged["pair"])},
         cell_data=encoded(block),
     )

@@ -13,7 +13,7 @@ from pathlib import Path
 from regatta.compare.campaign_history import MOST_CAMPAIGNS, Keys, Trend, read_keys, read_trends
 from regatta.core.errors import UserError
 from regatta.core.files import address, is_results_folder
-from regatta.core.text import UNKNOWN, one_line, plural, signed_percent
+from regatta.core.text import UNKNOWN, one_line, plural
 from regatta.report.page import NO_RECORD, TEMPLATES, load_template, script_source
 from regatta.store.frozen_files import mismatch
 from regatta.store.launch_files import read_file, write_text
@@ -204,7 +204,6 @@ def index_page(results: Path) -> str:
         problems=[one_line(problem, MOST_TEXT) for problem in trends.problems],
         pages=pages,
         last_changes=last_changes(trends.trends),
-        signed_percent=signed_percent,
         script=script,
         script_source=script_source(script),
         most_open=MOST_OPEN,

@@ -47,7 +47,8 @@ def ratio_matrices(comparisons: pd.DataFrame, names: Mapping[str, str], fold: st
 
 
 def _matrix(rows: pd.DataFrame, names: Mapping[str, str], fold: str, is_only: bool) -> Matrix:
-    axis, (reference, value) = rows["axis"].iloc[0], texts.sides_text(rows)
+    axis, first = rows["axis"].iloc[0], rows.iloc[0]
+    reference, value = texts.sides_text(rows) if is_only or axis != "campaign" else (first.reference_value, first.value)
     cells = [name.without(axis) for name in cell_names(plain_rows(rows, tuple(rows)))]
     groups = [(row.benchmark, name.parts["subject"]) for row, name in zip(table_rows(rows), cells, strict=True)]
     place = {group: place for place, group in enumerate(dict.fromkeys(groups))}  # as in the campaign
