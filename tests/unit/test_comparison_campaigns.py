@@ -10,7 +10,7 @@ from comparison_results import cell_of, write_folder
 from synthetic import analyse_files, write_laptop
 from synthetic_preflight import looked_at, make_preflight, make_seen, make_stack, write_preflight
 
-from regatta.compare.campaigns import compare_campaigns, distinct_names, read_campaign
+from regatta.compare.campaigns import check_common_cells, compare_campaigns, distinct_names, read_campaign
 from regatta.compare.comparison_output import comparison_text
 from regatta.core.errors import UserError
 from regatta.tables.pairs import judged_rows
@@ -33,7 +33,9 @@ def upgraded(cell, **stack):
 def compared(folder, before, after, margin=0.05, **fields):
     base = write_folder(folder / "before", before, day="01", **fields)
     test = write_folder(folder / "after", after, day="21", environment={"torch": "2.13.0"}, **fields)
-    return compare_campaigns(read_campaign(base), read_campaign(test), margin)
+    found = compare_campaigns(read_campaign(base), read_campaign(test), margin)
+    check_common_cells(found)
+    return found
 
 
 @pytest.fixture

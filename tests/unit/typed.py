@@ -1,8 +1,10 @@
 """Functions that take frozen campaigns and cells as objects, for tests that write these as JSON (`make_campaign`)."""
 
 import functools
+from pathlib import Path
 
 from regatta.compare import gate
+from regatta.compare.campaigns import CampaignResults
 from regatta.model.frozen import FrozenCampaign, FrozenCell
 from regatta.model.launches import LaunchHeader
 from regatta.store import collect as store
@@ -42,7 +44,6 @@ cell_pairs = _takes_json(pairs.cell_pairs)
 cell_row = _takes_json(store.cell_row)
 collect = _takes_json(catalog.collect)
 comparisons_table = _takes_json(pairs.comparisons_table)
-judge = _takes_json(gate.judge)
 make_tables = _takes_json(catalog.make_tables)
 margins_of = _takes_json(pairs.margins_of)
 read_collected = _takes_json(store.read_collected)
@@ -51,6 +52,15 @@ sweep_nodes_table = _takes_json(sweep.sweep_nodes_table)
 sweep_pairs_table = _takes_json(sweep.sweep_pairs_table)
 topics_of = _takes_json(catalog.topics_of)
 versus_of = _takes_json(pairs.versus_of)
+
+
+def judge(campaign, measurements, before=None, *more):
+    """Judge a campaign, given as JSON with its measurements like the baseline campaign."""
+    sides = (
+        CampaignResults(Path(), typed(of), table, []) for of, table in filter(None, (before, (campaign, measurements)))
+    )
+    base, results = sides if before else (None, *sides)
+    return gate.judge(results, base, *more)
 
 
 def _cells_of(benchmark: str):

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from regatta.compare.campaigns import compare_campaigns, read_campaign, read_imported
+from regatta.compare.campaigns import check_common_cells, compare_campaigns, read_campaign, read_imported
 from regatta.compare.comparison_output import comparison_text, several_text
 from regatta.compare.comparison_page import comparison_page
 from regatta.core.errors import USER_ERROR, UserError, positive, run_script, script_parser
@@ -37,6 +37,8 @@ def main() -> None:
             for path in map(results_of, (args.base, *args.test))
         ]
     compared = [compare_campaigns(campaigns[0], other, args.margin) for other in campaigns[1:]]
+    for of in compared:
+        check_common_cells(of)
     found = compared[-1]
     if args.csv:
         write_csv(pd.concat([of.comparisons for of in compared], ignore_index=True), args.csv)

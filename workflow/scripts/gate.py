@@ -12,7 +12,7 @@ All files are written before it exits. Needs no GPU and no Snakemake. Definition
 import sys
 from pathlib import Path
 
-from regatta.compare.campaigns import compare_campaigns, read_campaign
+from regatta.compare.campaigns import read_campaign, results_in
 from regatta.compare.comparison_page import comparison_page
 from regatta.compare.gate import STATUS, gate_text, headline, judge, junit
 from regatta.compare.gate_rules import LIKELY, POLICIES
@@ -52,15 +52,13 @@ def main() -> None:
     parser.add_argument("--out-html", type=Path, help="page of the comparison, written if any cell was compared")
     args = parser.parse_args()
     base = read_campaign(args.baseline) if args.baseline else None
-    results = read_frozen_campaign(args.campaign), read_csv(args.measurements, MEASUREMENTS)
-    before = base and (base.campaign, base.measurements)
-    gate = judge(*results, before, args.margin, args.allocation_variation, args.undecided)
+    campaign, measurements = read_frozen_campaign(args.campaign), read_csv(args.measurements, MEASUREMENTS)
+    results = results_in(args.campaign.parent, campaign, measurements)
+    gate = judge(results, base, args.margin, args.allocation_variation, args.undecided)
     page = args.out_html if gate.compared else None
     if page:
-        test = read_campaign(args.campaign.parent)
-        found = compare_campaigns(base, test, args.margin, gate.allocation_variation)
         lead, text = headline(gate)
-        write_text(page, comparison_page([found], page, (lead, f"{text}; {gate.threshold_line}")))
+        write_text(page, comparison_page([gate.found], page, (lead, f"{text}; {gate.threshold_line}")))
     text = gate_text(gate, args.out_text.parent, page)
     write_text(args.out_junit, junit(gate))
     write_text(args.out_text, text)

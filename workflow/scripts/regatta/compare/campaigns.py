@@ -111,9 +111,14 @@ def read_campaign(folder: Path) -> CampaignResults:
         table = _read_measurements(campaign, measurements)
     else:  # an import writes no tables, and those of an earlier report may lack later imports
         table = collect(campaign, folder / "launches")[0]["measurements"]
-    headers = read_headers(folder / "launches", table)
+    return results_in(folder, campaign, table)
+
+
+def results_in(folder: Path, campaign: FrozenCampaign, measurements: pd.DataFrame) -> CampaignResults:
+    """Return the results of a folder, with the facts on its launches."""
+    headers = read_headers(folder / "launches", measurements)
     checked = [stack for path in latest_preflight(folder) for stack in read_frozen(Path(path))["stacks"]]
-    return CampaignResults(folder, campaign, table, facts_of(headers, campaign.cells, checked))
+    return CampaignResults(folder, campaign, measurements, facts_of(headers, campaign.cells, checked))
 
 
 def _read_measurements(campaign: FrozenCampaign, measurements: Path) -> pd.DataFrame:
@@ -164,19 +169,10 @@ def difference_text(difference: Difference, in_reference: str, in_other: str) ->
 def compare_campaigns(
     base: CampaignResults, test: CampaignResults, margin: float, allocation_variation: float | None = None
 ) -> CampaignsCompared:
-    """Return how the cells of `test` compare with those of `base`. Raises UserError if no cell is in both.
-
-    allocation_variation: for the verdicts of a gate.
-    """
+    """Return how the cells of `test` compare with those of `base`. allocation_variation: for the verdicts of a gate."""
     sides = [(side.campaign, side.measurements) for side in (base, test)]
     table, launches, unmatched = pairs_of_campaigns(*sides, margin, allocation_variation)
     fields = single_differences(unmatched.get(BASE_ONLY, ()), unmatched.get(TEST_ONLY, ()))
-    if not len(table) and unmatched.keys() <= {BASE_ONLY, TEST_ONLY}:
-        differences = f"Cells differ in {joined(fields)}. " if fields else ""
-        raise UserError(
-            f"{test.folder} has no cell in common with {base.folder}: none with the same benchmark, parameters, shape,"
-            f" backend, device and stack name. {differences}Compare campaigns that share cells."
-        )
     gate = ""
     if allocation_variation is None:
         variation = allocation_variation_of(None, base.campaign, test.campaign)
@@ -187,6 +183,16 @@ def compare_campaigns(
     fallback = fallback_text(base.measurements, test.measurements)
     environment = differences_by_stack(base.facts, test.facts) or []
     return CampaignsCompared(base, test, comparisons, unmatched, environment, fields, fallback, gate)
+
+
+def check_common_cells(found: CampaignsCompared) -> None:
+    """Raise UserError if no cell is in both campaigns."""
+    if not len(found.comparisons) and found.unmatched.keys() <= {BASE_ONLY, TEST_ONLY}:
+        differences = f"Cells differ in {joined(found.fields)}. " if found.fields else ""
+        raise UserError(
+            f"{found.test.folder} has no cell in common with {found.base.folder}: none with the same benchmark,"
+            f" parameters, shape, backend, device and stack name. {differences}Compare campaigns that share cells."
+        )
 
 
 def read_imported(path: Path, stack: str | None, options: Options, scratch: Path) -> CampaignResults:

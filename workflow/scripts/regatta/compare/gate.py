@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-import pandas as pd
-
+from regatta.compare.campaigns import CampaignResults, CampaignsCompared, compare_campaigns
 from regatta.compare.gate_rules import (
     FAILED,
     LIKELY,
@@ -34,9 +33,8 @@ from regatta.core.text import is_unknown, natural, nodes_text, one_line, status_
 from regatta.core.verdicts import margins_text
 from regatta.kit.columns import Row, table_rows
 from regatta.kit.kinds import NOTE, SUMMARY, Kind, filled
-from regatta.model.frozen import Cell, FrozenCampaign
-from regatta.tables.pairs import pairs_of_campaigns
-from regatta.topics.base import fallback_text, grouped, plain_rows
+from regatta.model.frozen import Cell
+from regatta.topics.base import grouped, plain_rows
 from regatta.topics.comparison.texts import row_text
 from regatta.topics.failures import log_path
 
@@ -98,12 +96,12 @@ class JudgedCell:
 class Gate:
     """The result of the gate. problems: not tied to one cell; they fail the gate, notes do not.
 
-    allocation_variation: ratio added to the margin of cells whose intervals do not include it. policy: which undecided
-    cells stop it (gate_rules.POLICIES).
+    found: the comparison with the baseline campaign, if there is one. allocation_variation: ratio added to the margin
+    of cells whose intervals do not include it. policy: which undecided cells stop it (gate_rules.POLICIES).
     """
 
     campaign: str
-    baseline_campaign: str | None
+    found: CampaignsCompared | None
     margin: float
     cells: list[JudgedCell]
     problems: list[str]
@@ -155,7 +153,7 @@ class Gate:
             "num_ok": sum(cell.skipped is None for cell in self.cells),
             "num_slower": num_slower,
             "num_compared": len(rows),
-            "baseline": self.baseline_campaign,
+            "baseline": self.found and self.found.base.campaign.name,
             "threshold": self._thresholds,
             "no_regression": "no regression" if rows and not self.undecided else "",
             "num_undecided": len(self.undecided),
@@ -179,21 +177,23 @@ class Gate:
 
 
 def judge(
-    campaign: FrozenCampaign,
-    measurements: pd.DataFrame,
-    before: tuple[FrozenCampaign, pd.DataFrame] | None = None,
+    results: CampaignResults,
+    base: CampaignResults | None = None,
     margin: float = 0.05,
     allocation_variation: float | None = 0.0,
     undecided: str = LIKELY,
 ) -> Gate:
-    """Return the result of the gate for a frozen campaign and its measurements.
+    """Return the result of the gate for a campaign, with all columns of its measurements.
 
-    before: the same of the baseline campaign.
-    margin: allowed relative increase of a time. allocation_variation: see Gate; None: by scheduler. undecided: policy.
+    base: the baseline campaign. margin: allowed relative increase of a time. allocation_variation: see Gate; None: by
+    scheduler. undecided: policy.
     """
-    found, notes = _compared(campaign, measurements, before, margin, allocation_variation) if before else ([], [])
-    variation = allocation_variation_of(allocation_variation, campaign, *([before[0]] if before else []))
-    compared = {row.cell: row for row in found}
+    campaign, measurements, found, notes = results.campaign, results.measurements, None, []
+    variation = allocation_variation_of(allocation_variation, *(of.campaign for of in (results, base) if of))
+    if base:
+        found = compare_campaigns(base, results, margin, variation)
+        notes = _notes(found, is_covered=allocation_variation is not None)
+    compared = {row.cell: row for row in table_rows(found.comparisons)} if found else {}
     rows = grouped(plain_rows(measurements, ("cell", "elapsed_s", *FAILURE)), ("cell",))
     cells = [
         _judged(cell, rows.get((cell.id,), []), campaign.repeats_of(cell), compared.get(cell.id))
@@ -201,11 +201,10 @@ def judge(
     ]
     cells += [JudgedCell(cell.id, cell.benchmark, 0, skipped=cell.reason) for cell in campaign.skipped]
     cells.sort(key=lambda cell: natural(cell.id))
-    baseline_campaign = before[0].name if before else None
     problems = [] if campaign.cells else ["no cell is planned"]
-    if before and not compared and (measurements["status"] == "ok").any():
-        problems.append(f"nothing to compare with in '{baseline_campaign}'")
-    return Gate(campaign.name, baseline_campaign, margin, cells, problems, notes, variation, undecided)
+    if base and not compared and (measurements["status"] == "ok").any():
+        problems.append(f"nothing to compare with in '{base.campaign.name}'")
+    return Gate(campaign.name, found, margin, cells, problems, notes, variation, undecided)
 
 
 def by_chance(screened: list[Row]) -> float:
@@ -218,23 +217,17 @@ def by_chance(screened: list[Row]) -> float:
     return sum(1 / math.comb(now + before, now) for now, before in nums)
 
 
-def _compared(
-    campaign: FrozenCampaign, measurements: pd.DataFrame, before: tuple, margin: float, given: float | None
-) -> tuple[list[Row], list[str]]:
-    """Return the cells with launches on both sides, and notes on the others and on a different cluster.
-
-    given: allocation_variation.
-    """
-    clusters = [nodes_text(of.cluster) for of in (before[0], campaign)]
-    variation = allocation_variation_of(given, campaign, before[0])
-    table, _, unmatched = pairs_of_campaigns(before, (campaign, measurements), margin, variation)
-    notes = [NO_JOBS] if len(table) and given is None and not has_jobs(campaign, before[0]) else []
-    others = [f"{len(cells)} {reason.removeprefix('not compared, ')}" for reason, cells in unmatched.items()]
+def _notes(found: CampaignsCompared, is_covered: bool) -> list[str]:
+    """Return notes on drift, unless it is covered, on cells that are not compared, and on a different cluster."""
+    base, test = found.base.campaign, found.test.campaign
+    notes = [NO_JOBS] if len(found.comparisons) and not is_covered and not has_jobs(test, base) else []
+    others = [f"{len(cells)} {reason.removeprefix('not compared, ')}" for reason, cells in found.unmatched.items()]
     notes += [f"not compared: {', '.join(others)}"] if others else []
-    notes += filter(None, [fallback_text(before[1], measurements)])
-    if clusters[0] != clusters[1]:
-        notes.append(f"'{before[0].name}' was measured on cluster '{clusters[0]}', this campaign on '{clusters[1]}'")
-    return table_rows(table), notes
+    notes += [found.fallback] if found.fallback else []
+    before, now = nodes_text(base.cluster), nodes_text(test.cluster)
+    if before != now:
+        notes.append(f"'{base.name}' was measured on cluster '{before}', this campaign on '{now}'")
+    return notes
 
 
 def _judged(cell: Cell, rows: list[dict], repeats: int, compared: Row | None) -> JudgedCell:
