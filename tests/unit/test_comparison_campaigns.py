@@ -79,7 +79,7 @@ def test_what_another_version_of_the_benchmark_measured_is_not_compared_and_that
     found = compared(tmp_path, [(cell_of("bound"), SIX), both], [(newer, SIX), both])
     assert len(found.comparisons) == 1
     [reason] = found.unmatched
-    wording.lines(comparison_text(found), reason)
+    wording.lines(comparison_text([found]), reason)
 
 
 def test_what_is_not_ok_on_one_side_is_listed_with_the_side(tmp_path):
@@ -103,8 +103,8 @@ def test_the_text_has_the_largest_effect_first_and_folds_and_counts_the_noise(tm
     before.append((cell_of("bound", 4096, operation="all_gather"), five))
     after.append((upgraded(cell_of("bound", 4096, operation="broadcast")), five))
     found = compared(Path(), before, after, 0.1)
-    wording(comparison_text(found))
-    assert comparison_text(found, shows_all=True).count("\nall-reduce") == 4
+    wording(comparison_text([found]))
+    assert comparison_text([found], shows_all=True).count("\nall-reduce") == 4
 
 
 def test_the_statement_has_the_direction_where_all_cells_have_it(tmp_path):
@@ -121,8 +121,8 @@ def test_long_lists_are_cut_and_counted(tmp_path):
     both = (cell_of("bound"), SIX)
     many = [(cell_of("bound", 4096 * (i + 2)), SIX) for i in range(12)]
     found = compared(tmp_path, [both, *many], [both])
-    assert comparison_text(found).count("\n  all-reduce") == 10
-    assert comparison_text(found, shows_all=True).count("\n  all-reduce") == 12
+    assert comparison_text([found]).count("\n  all-reduce") == 10
+    assert comparison_text([found], shows_all=True).count("\n  all-reduce") == 12
 
 
 def test_the_exit_status_is_1_for_a_regression_beyond_the_margin_0_without_and_2_for_an_error(
@@ -228,12 +228,12 @@ def test_campaigns_without_a_common_cell_are_an_error(tmp_path, wording):
 
 def test_without_launch_files_the_environment_is_said_to_be_unknown(tmp_path):
     found = compared(tmp_path, [(cell_of("bound"), SIX)], [(cell_of("bound"), SIX)])
-    assert "torch" in comparison_text(found)
+    assert "torch" in comparison_text([found])
     for path in (tmp_path / "before" / "launches").iterdir():
         path.unlink()
     again = compare_campaigns(read_campaign(tmp_path / "before"), read_campaign(tmp_path / "after"), 0.05)
-    assert "Environments unknown" in comparison_text(again)
-    assert "torch" not in comparison_text(again)
+    assert "Environments unknown" in comparison_text([again])
+    assert "torch" not in comparison_text([again])
 
 
 def test_what_the_preflight_found_of_the_network_is_compared(tmp_path):

@@ -11,7 +11,7 @@ from test_report import Page
 
 from regatta.compare.campaign_history import follow
 from regatta.compare.campaigns import compare_campaigns, read_campaign
-from regatta.compare.comparison_output import several_text
+from regatta.compare.comparison_output import comparison_text
 from regatta.compare.comparison_page import MOST_FOLLOWED, comparison_page, counts_of, pairs_block, pairs_of
 from regatta.tables.pairs import judged_rows
 
@@ -163,8 +163,8 @@ def test_at_most_some_charts_are_drawn(compared, tmp_path, monkeypatch):
 
 
 def test_the_text_has_the_changes_beyond_the_margin(compared, wording):
-    wording(several_text(compared))
-    assert [num_rows(several_text(compared, shows_all)) for shows_all in (False, True)] == [3, 4]
+    wording(comparison_text(compared))
+    assert [num_rows(comparison_text(compared, shows_all)) for shows_all in (False, True)] == [4, 7]
 
 
 def num_rows(text):

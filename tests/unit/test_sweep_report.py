@@ -343,6 +343,6 @@ def test_two_sweeps_are_compared_node_by_node(tmp_path):
     slower = found.comparisons.query("verdict == 'slower'")
     assert {cell.rpartition("-")[0].rpartition("-")[2] for cell in slower["cell"]} == {"n2"}
     assert (slower["reference"] == slower["cell"]).all()
-    assert sum("n2" in line for line in comparison_text(found).splitlines()) >= 3
+    assert sum("n2" in line for line in comparison_text([found]).splitlines()) >= 3
     times = times_of_cells([read_campaign(before), read_campaign(after)])
     assert [len(of_cell.points) for of_cell in times.values()] == [2] * 9

@@ -19,7 +19,7 @@ from pathlib import Path
 import pandas as pd
 
 from regatta.compare.campaigns import check_common_cells, compare_campaigns, read_campaign, read_imported
-from regatta.compare.comparison_output import comparison_text, several_text
+from regatta.compare.comparison_output import comparison_text
 from regatta.compare.comparison_page import comparison_page
 from regatta.core.errors import USER_ERROR, UserError, positive, run_script, script_parser
 from regatta.core.verdicts import margin_option
@@ -44,7 +44,7 @@ def main() -> None:
         write_csv(pd.concat([of.comparisons for of in compared], ignore_index=True), args.csv)
     if args.html:
         write_text(args.html, comparison_page(compared, args.html))
-    print(several_text(compared, args.all) if len(compared) > 1 else comparison_text(found, args.all), end="")
+    print(comparison_text(compared, args.all), end="")
     if found.comparisons["verdict"].isna().all():
         raise UserError("nothing could be compared: no cell has a valid launch on both sides. See the lists above.")
     sys.exit(1 if found.num("slower") else 0)

@@ -1,8 +1,8 @@
 """Comparisons of campaigns in words: what the terminal and the head of the page say."""
 
-from regatta.compare.campaign_history import CampaignHistory, follow
-from regatta.compare.campaigns import CampaignResults, CampaignsCompared, difference_text
-from regatta.core.text import UNKNOWN, change_text, duration, plural
+from regatta.compare.campaign_history import CampaignHistory
+from regatta.compare.campaigns import CampaignResults, CampaignsCompared, difference_text, distinct_names
+from regatta.core.text import UNKNOWN, duration, plural
 from regatta.kit.columns import table_rows
 from regatta.model.frozen import Cell, names_by_id
 from regatta.report.findings import Finding
@@ -17,17 +17,25 @@ LABELS = {"verdicts": "Pairs", "compared": "Difference", "environment": "Environ
 HOW_TO_READ = (
     "Ratio of times: above 1 is slower. [ ]: 95 % confidence interval; ( ): range. n: launches, test vs. base."
 )
-CHANGES = "Change in time against base in %: positive is slower. [ ]: 95 % confidence interval; ( ): range."
 
 
-def comparison_text(found: CampaignsCompared, shows_all: bool = False) -> str:
-    """Return the text on two campaigns. shows_all: no row folded, no list cut."""
+def comparison_text(compared: list[CampaignsCompared], shows_all: bool = False) -> str:
+    """Return the text on campaigns, each compared with the first one. shows_all: no row folded, no list cut."""
+    names = ["test"] if len(compared) == 1 else distinct_names(compared[0].base, *(of.test for of in compared))[1:]
+    lines = [f"base: {campaign_text(compared[0].base)}"]
+    lines += [f"{name}: {campaign_text(of.test)}" for name, of in zip(names, compared, strict=True)]
+    for name, of in zip(names, compared, strict=True):
+        lines += ["", *([f"{name} (test) vs. base"] if len(compared) > 1 else []), *_lines(of, shows_all)]
+    return "\n".join(lines) + "\n"
+
+
+def _lines(found: CampaignsCompared, shows_all: bool) -> list[str]:
+    """Return the lines on two campaigns."""
     rows, is_within = found.comparisons, is_within_margin(found.comparisons)
     names, lists = names_and_lists(found)
     rows = rows.assign(full_name=names)
     listed = rows if shows_all else rows[~is_within]
-    lines = [f"{name}: {campaign_text(side)}" for name, side in (("base", found.base), ("test", found.test))] + [""]
-    lines += [
+    lines = [
         lead + (". " if text[:1].isupper() else "; " * bool(text)) + text for _, _, lead, text in statements(found)
     ]
     differences = found.environment if found.has_environments else []
@@ -45,39 +53,7 @@ def comparison_text(found: CampaignsCompared, shows_all: bool = False) -> str:
         most = len(items) if shows_all else SHOWN
         lines += ["", title, *(f"  {item}" for item in items[:most])]
         lines += [f"  ... and {len(items) - most} more"] if len(items) > most else []
-    return "\n".join(lines) + "\n"
-
-
-def several_text(compared: list[CampaignsCompared], shows_all: bool = False) -> str:
-    """Return the text on more than two campaigns, each compared with the first.
-
-    shows_all: also cells within the margin in each.
-    """
-    history = follow(compared)
-    names, campaigns = history.names, [compared[0].base, *(of.test for of in compared)]
-    lines = [f"{name}: {campaign_text(of)}" for name, of in zip(["base", *names[1:]], campaigns, strict=True)]
-    for name, of in zip(names[1:], compared, strict=True):
-        found = [
-            lead + (f". {text}" if text else "") for anchor, _, lead, text in statements(of) if anchor != "environment"
-        ]
-        lines += ["", f"{name} (test) vs. base", *(f"  {line}" for line in found)]
-        lines += [f"  {title}" for title in names_and_lists(of)[1]]
-    for name, before, changes in zip(names[1:], names, history.changes[1:], strict=False):
-        text = UNKNOWN if changes is None else "; ".join(changes) or "no change recorded"
-        lines += [f"Environment of {name} since {before}: {text}"]
-    rows = [of.comparisons for of in compared]
-    beyond = {cell for of in rows for cell in of["reference"][~is_within_margin(of)]}
-    shown = [cell for cell in history.followed if shows_all or any(of.reference in beyond for of in cell.rows.values())]
-    if shown:
-        listed = [("cell", "base", *names[1:])]
-        for cell in shown:
-            first, places = next(iter(cell.rows.values())), range(1, len(names))
-            changes = [change_text(cell.rows[place]) if place in cell.rows else UNKNOWN for place in places]
-            listed.append((cell.cell, duration(first.reference_time_s), *changes))
-        lines += ["", CHANGES, "", *aligned(listed)]
-    if num := len(history.followed) - len(shown):
-        lines += ["", f"Not shown: {num} of {len(history.followed)} cells, within the margin. --all shows them."]
-    return "\n".join(lines) + "\n"
+    return lines
 
 
 def history_statements(history: CampaignHistory, last: CampaignsCompared) -> list[tuple[str, str, str, str]]:
