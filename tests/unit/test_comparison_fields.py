@@ -3,7 +3,7 @@
 import pytest
 from formats_files import FILES, run_script, text_of
 
-from regatta.compare.fields import single_differences
+from regatta.compare.campaigns import single_differences
 from regatta.model.frozen import Cell
 
 GH200 = FILES / "ddp-2x4-gh200.txt"

@@ -3,26 +3,29 @@
 import dataclasses
 import functools
 import sys
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pandas as pd
 
-from regatta.compare.fields import single_differences
+from regatta.campaign.expansion import canonical_json
 from regatta.compare.gate_rules import allocation_variation_of, gate_difference
-from regatta.core.benchmarks import benchmark_names, load_benchmark
+from regatta.core.benchmarks import axes_of, benchmark_names, load_benchmark
 from regatta.core.errors import UserError, nearest
-from regatta.core.text import UNKNOWN, one_line
+from regatta.core.names import value_text
+from regatta.core.text import UNKNOWN, one_line, plural
 from regatta.formats.base import Options
 from regatta.formats.importer import import_files
 from regatta.kit.kinds import joined
-from regatta.model.frozen import FrozenCampaign, FrozenCell
+from regatta.model.frozen import Cell, FrozenCampaign, FrozenCell
 from regatta.report.page import read_headers
 from regatta.run.preflight import latest_preflight
 from regatta.store.csv_files import MEASUREMENTS, read_csv
 from regatta.store.frozen_files import read_frozen, read_frozen_campaign
 from regatta.tables.facts import NOT_KNOWN, NOTHING, Difference, Fact, differences_by_stack, facts_of
-from regatta.tables.pairs import BASE_ONLY, TEST_ONLY, by_effect, pairs_of_campaigns
+from regatta.tables.pairs import BASE_ONLY, TEST_ONLY, by_effect, matched_fields, pairs_of_campaigns
 from regatta.topics.base import fallback_text
 from regatta.topics.catalog import collect
 
@@ -30,6 +33,7 @@ from regatta.topics.catalog import collect
 NEEDED = ("cell", "status", "p50_s", "repeat", "launch", "time_utc")
 PRIMARY_TIMES = tuple(load_benchmark(name).primary_time["column"] for name in benchmark_names())
 USED_IF_PRESENT = ("benchmark", *PRIMARY_TIMES)
+MOST_TEXT = 80  # characters of a value
 
 
 def check_baseline_campaign(results: Path) -> tuple[FrozenCampaign, Path]:
@@ -193,6 +197,39 @@ def check_common_cells(found: CampaignsCompared) -> None:
             f"{found.test.folder} has no cell in common with {found.base.folder}: none with the same benchmark,"
             f" parameters, shape, backend, device and stack name. {differences}Compare campaigns that share cells."
         )
+
+
+def single_differences(base: Iterable[Cell], test: Iterable[Cell]) -> list[str]:
+    """Return a text for each pair of values that is the only difference between cells of both, most frequent first.
+
+    Excluded are fields with a value in common, because the campaigns then cover different parts of one matrix, and
+    those with which the name of a cell begins, such as the model.
+    """
+    pairs: Counter = Counter()
+    sides = [list(map(matched_fields, cells)) for cells in (base, test)]
+    for name in dict.fromkeys(name for fields in sides[0] for name in fields):
+        known = [[fields for fields in side if name in fields] for side in sides]
+        of_base, of_test = ({canonical_json(fields[name]) for fields in side} for side in known)
+        if of_base.isdisjoint(of_test):
+            one, other = ({canonical_json(fields | {name: None}): fields for fields in side} for side in known)
+            both = ((one[key], other[key]) for key in one.keys() & other.keys())
+            pairs.update(
+                _field_text(name, fields[name], changed[name], fields["benchmark"])
+                for fields, changed in both
+                if f"{{{name}}}" not in load_benchmark(fields["benchmark"]).subject
+            )
+    ordered = sorted(pairs.items(), key=lambda pair: (-pair[1], pair[0]))
+    return [f"{text} ({plural(num, 'cell')})" for text, num in ordered]
+
+
+def _field_text(name: str, base: object, test: object, benchmark: str) -> str:
+    axis = axes_of(benchmark).get(name)
+    label = (axis.label if axis else name.replace("_", " ")).lower()
+    of_base, of_test = (
+        "not stated" if value is None else one_line(value_text(axis, value) if axis else value, MOST_TEXT)
+        for value in (base, test)
+    )
+    return f"{label}: {of_base} in base, {of_test} in test"
 
 
 def read_imported(path: Path, stack: str | None, options: Options, scratch: Path) -> CampaignResults:
