@@ -31,46 +31,36 @@ VERDICTS = {  # headings of the table of verdicts
     "inconclusive": "Inconclusive",
     "equivalent": "Unchanged (equivalent)",
 }
-IN_CSV = "geometric mean over launches; in seconds in CSV files"
-CHANGE_HELP = (
+MEANS = "geometric mean over launches; in seconds in CSV files"
+CHANGES = (
     "test / base \N{MINUS SIGN} 1 with its 95 % confidence interval [a, b] or range (a to b); positive: test is slower."
     " Bars: one logarithmic axis, margin shaded"
 )
+LAUNCHES = "launches; if unequal, test vs. base"
+CORRECTED = "two-sided, over all pairs (Benjamini-Hochberg)"
+SHOWN = {"is_shown": True}
 NUMBERS = Columns(  # of the list, besides the verdict
     CELL_ID,
     Column(
-        *("time_ratio", "change in time (%)"),
-        shown_as="%",
-        minus=1,
-        text=change_text,
-        key="change",
-        is_shown=True,
-        help=CHANGE_HELP,
+        "time_ratio", "change in time (%)", shown_as="%", minus=1, text=change_text, key="change", **SHOWN, help=CHANGES
     ),
     Column(
         "reference_time_s",
         "time, base",
         text=lambda row: duration(row.reference_time_s),
         key="base",
-        is_shown=True,
-        help=IN_CSV,
+        **SHOWN,
+        help=MEANS,
     ),
-    Column("time_s", "time, test", text=lambda row: duration(row.time_s), key="test", is_shown=True, help=IN_CSV),
-    Column(
-        *("num_launches", "n", WHOLE),
-        text=texts.launches_text,
-        key="n",
-        is_shown=True,
-        help="launches; if unequal, test vs. base",
-    ),
+    Column("time_s", "time, test", text=lambda row: duration(row.time_s), key="test", **SHOWN, help=MEANS),
+    Column("num_launches", "n", WHOLE, text=texts.launches_text, key="n", **SHOWN, help=LAUNCHES),
     Column("time_ratio", "ratio, test / base", text=texts.interval_text, key="ratio"),
-    Column(
-        *("p_adjusted", "p, corrected"),
-        text=lambda row: three(row.p_adjusted) if row.p_adjusted >= 1e-4 else "< 0.0001",
-        key="p_adjusted",
-        help="two-sided, over all pairs (Benjamini-Hochberg)",
-    ),
+    Column("p_adjusted", "p, corrected", text=lambda row: p_text(row.p_adjusted), key="p_adjusted", help=CORRECTED),
 )
+
+
+def p_text(p_value: float) -> str:
+    return three(p_value) if p_value >= 1e-4 else "< 0.0001"
 
 
 @dataclass(frozen=True)
