@@ -87,7 +87,7 @@ def test_a_campaign_without_the_cell_has_no_dot(tmp_path):
 def test_the_axis_has_all_intervals_and_a_slower_cell_is_as_far_from_the_middle_as_a_faster_one(tmp_path, largest):
     history = follow(compared_in(folders_in(tmp_path, {"b": (1.0, largest, 1.0, 1.0)})))
     [end] = [point.ends[0] for point in history.followed[0].points.values() if point.ends]
-    assert math.exp(history.end) == pytest.approx(end)
+    assert math.exp(history.axis.end) == pytest.approx(end)
     assert end > largest
     assert history.end_texts == [f"+{100 * (end - 1):.1f} %", f"\N{MINUS SIGN}{100 * (1 - 1 / end):.1f} %"]
     assert [history.height(ratio) for ratio in (end, 1, 1 / end)] == [8, 50, 92]

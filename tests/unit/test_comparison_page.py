@@ -13,7 +13,7 @@ from synthetic import train_cell
 from test_report import Page
 
 from regatta.compare.campaigns import compare_campaigns, read_campaign
-from regatta.compare.comparison_page import RatioAxis, comparison_page, counts_of, pairs_block, pairs_of
+from regatta.compare.comparison_page import axis_of, comparison_page, counts_of, pairs_block, pairs_of, strip
 from regatta.core.text import three
 from regatta.tables.facts import NOT_KNOWN, Difference
 from regatta.tables.pairs import judged_rows
@@ -105,7 +105,7 @@ def test_the_list_has_the_largest_effect_first_with_its_interval_on_the_common_a
     block = pairs_block([found], pairs_of([found]), tmp_path / "page.html")
     assert block["cells"]["change"] == [-50, 30, -20, 20, 6, *[0] * 3]
     [strips] = [column["strips"] for column in block["columns"] if "strips" in column]
-    axis = RatioAxis.of(judged_rows(found.comparisons))
+    axis = axis_of(judged_rows(found.comparisons))
     middles = [float(re.search(r"--from:([\d.]+)%", strip)[1]) for strip in strips]
     ratios = [0.5, 1.3, 0.8, 1.2, 1.06, 1, 1, 1]
     assert middles == pytest.approx([50 + 50 * math.log(ratio) / axis.end for ratio in ratios], abs=0.06)
@@ -148,16 +148,16 @@ def test_a_gate_has_its_verdicts_and_margin_on_the_page(tmp_path):
 def test_the_axis_of_the_list_spans_all_ratios_with_their_ends():
     """Six pairs at +12 % beside an interval up to a ratio of 50: each bar ends where its interval does."""
     rows = rows_of(*[1.12] * 6, 1.0, 50 / 1.01)
-    axis = RatioAxis.of(rows)
+    axis = axis_of(rows)
     assert axis.end == pytest.approx(math.log(50))
-    first, last = (axis.strip(row) for row in rows.iloc[[0, 7]].itertuples())
+    first, last = (strip(axis, row) for row in rows.iloc[[0, 7]].itertuples())
     places = [50 + 50 * math.log(ratio) / math.log(50) for ratio in (1.12 / 1.01, 1.12 * 1.01, 1.12)]
     assert first == "--low:{0:.1f}%;--from:{2:.1f}%;--to:{2:.1f}%;--high:{1:.1f}%".format(*places)
     assert last.startswith("--low:99.7%;")
     assert last.endswith("--high:100%")
-    assert RatioAxis.of(rows_of(1.0, 1.0)).end == pytest.approx(2 * math.log(1.05))  # at least twice the margin
+    assert axis_of(rows_of(1.0, 1.0)).end == pytest.approx(2 * math.log(1.05))  # at least twice the margin
     alone = SimpleNamespace(time_ratio=1.0, time_low_ratio=None, time_high_ratio=None)
-    assert axis.strip(alone) == "--low:50%;--from:50%;--to:50%;--high:50%"
+    assert strip(axis, alone) == "--low:50%;--from:50%;--to:50%;--high:50%"
 
 
 def test_the_cell_of_a_pair_is_linked_in_both_reports(tmp_path):

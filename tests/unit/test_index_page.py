@@ -341,7 +341,7 @@ def test_the_dots_of_all_key_figures_share_an_axis_that_shows_a_change_of_one_pe
         write_campaign(tmp_path / name, [(SMALL, [small]), (LARGE, [large])], day)
     [trend] = trends_of(tmp_path).trends
     of_small, of_large = sorted(trend.followed[1:], key=lambda column: column.points[0].number)
-    assert trend.end == pytest.approx(math.log(1.01))
+    assert trend.axis.end == pytest.approx(math.log(1.01))
     assert dots_of(trend, of_small) == [(3, 50), (50, 8), (97, 50)]
     assert dots_of(trend, of_large) == [(3, 50), (50, 71.2), (97, 28.9)]
     assert [of_small.changes, of_large.changes] == [

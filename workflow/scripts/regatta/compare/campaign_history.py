@@ -34,7 +34,7 @@ from regatta.tables.primary_times import primary_columns
 
 # Reading a campaign's measurements takes tens of milliseconds, so the index does not follow hundreds.
 MOST_CAMPAIGNS, MOST_SERIES = 12, 12
-LEAST_AXIS = 0.01  # change at the end of the axis of an index: smaller ones are noise
+LEAST_AXIS = 0.01  # change at the end of an axis: smaller ones are noise
 WITHIN = 42  # percent of a chart from its middle to the end of the axis: dots have a size
 MOST_MOVED = 3  # cells whose time changed most
 MOST_CHANGES, MOST_TEXT = 4, 200  # environment changes in one row, and characters of each
@@ -89,6 +89,24 @@ class Followed:
 
 
 @dataclass(frozen=True)
+class RatioAxis:
+    """A logarithmic axis of ratios, with 1 in its middle. end: log of its highest ratio. margin: log."""
+
+    end: float
+    margin: float
+
+    @classmethod
+    def of(cls, ratios: Iterable[float], margin: float) -> "RatioAxis":
+        """Return an axis that spans some ratios, and at least twice the margin."""
+        log = math.log1p(margin)
+        return cls(max(2 * log, math.log1p(LEAST_AXIS), *(abs(math.log(ratio)) for ratio in ratios)), log)
+
+    def percent(self, ratio: float, half: float = 50) -> float:
+        """Return the place of a ratio. half: of the axis."""
+        return round(50 + half * math.log(ratio) / self.end, 1)
+
+
+@dataclass(frozen=True)
 class CampaignHistory:
     """Numbers over campaigns, drawn on one logarithmic axis of ratios to the first.
 
@@ -105,17 +123,15 @@ class CampaignHistory:
         return max((row.margin_ratio for one in self.followed for row in one.rows.values()), default=0.0)
 
     @cached_property
-    def end(self) -> float:
-        """The logarithm of the ratio at the upper end of the axis."""
+    def axis(self) -> RatioAxis:
         ends = (end for one in self.followed for point in one.points.values() for end in point.ends)
         ratios = (ratio for one in self.followed for ratio in one.ratios.values())
-        sizes = (abs(math.log(ratio)) for ratio in itertools.chain(ends, ratios))
-        return max(math.log1p(max(self.margin, LEAST_AXIS)), *sizes)
+        return RatioAxis.of(itertools.chain(ends, ratios), self.margin)
 
     @property
     def end_texts(self) -> list[str]:
         """Return the labels of the axis from top to bottom."""
-        return [f"{signed_percent(math.exp(end))} %" for end in (self.end, -self.end)]
+        return [f"{signed_percent(math.exp(end))} %" for end in (self.axis.end, -self.axis.end)]
 
     def first_in(self, verdict: str) -> list[tuple[str, int]]:
         """Return in which campaign cells have a verdict for the first time, as (name, number of cells)."""
@@ -131,7 +147,7 @@ class CampaignHistory:
 
     def height(self, ratio: float) -> float:
         """Return the place of a ratio in a chart, in percent from its top; 1 is in the middle."""
-        return round(50 - WITHIN * math.log(ratio) / self.end, 1)
+        return self.axis.percent(ratio, -WITHIN)
 
     def dots(self, followed: Followed) -> list[tuple[float, float, list[float], str, str]]:
         """Return of each campaign the place of its ratio and of the ends, its verdict, and a text."""

@@ -9,7 +9,7 @@ from urllib.parse import quote, urlencode
 import numpy as np
 import pandas as pd
 
-from regatta.compare.campaign_history import follow
+from regatta.compare.campaign_history import RatioAxis, follow
 from regatta.compare.campaigns import CampaignResults, CampaignsCompared, distinct_names
 from regatta.compare.comparison_output import campaign_text, history_statements, names_and_lists, statements
 from regatta.core.files import address
@@ -19,7 +19,7 @@ from regatta.kit.columns import CELL_ID, WHOLE, Column, Columns, Row, table_rows
 from regatta.model.frozen import names_by_id
 from regatta.report.explore import NOT_CELLS, block_of, encoded, facet_of, facets_of, numbers_of, settings_of
 from regatta.report.page import load_template
-from regatta.tables.pairs import by_effect, judged_rows
+from regatta.tables.pairs import RATIO, by_effect, judged_rows
 from regatta.topics.comparison import texts
 from regatta.topics.comparison.comparison_figures import ratio_matrices
 from regatta.topics.comparison.comparison_section import environment_tables
@@ -63,29 +63,17 @@ def p_text(p_value: float) -> str:
     return three(p_value) if p_value >= 1e-4 else "< 0.0001"
 
 
-@dataclass(frozen=True)
-class RatioAxis:
-    """The logarithmic axis of a list of ratios, with 1 in its middle. end: log at its right end. margin: log."""
+def strip(axis: RatioAxis, row: Row) -> str:
+    """Return the style of a row's strip (explore.css): a line from end to end, and a mark at the ratio."""
+    ends = (row.time_ratio,) * 2 if is_unknown(row.time_low_ratio) else (row.time_low_ratio, row.time_high_ratio)
+    low, middle, high = map(axis.percent, (ends[0], row.time_ratio, ends[1]))
+    return f"--low:{low:g}%;--from:{middle:g}%;--to:{middle:g}%;--high:{high:g}%"
 
-    end: float
-    margin: float
 
-    @classmethod
-    def of(cls, judged: pd.DataFrame) -> "RatioAxis":
-        """Return the axis of some rows. It spans all ratios and interval ends, so that no bar is cut off."""
-        margin = math.log1p(float(judged["margin_ratio"].max()))
-        ends = judged[["time_ratio", "time_low_ratio", "time_high_ratio"]].astype(float)
-        return cls(max(float(np.abs(np.log(ends)).max(axis=None)), 2 * margin, 0.01), margin)
-
-    def percent(self, ratio: float) -> float:
-        """Return the place of a ratio, from 0 to 100."""
-        return round(50 + 50 * math.log(ratio) / self.end, 1)
-
-    def strip(self, row: Row) -> str:
-        """Return the style of a row's strip (explore.css): a line from end to end, and a mark at the ratio."""
-        ends = (row.time_ratio,) * 2 if is_unknown(row.time_low_ratio) else (row.time_low_ratio, row.time_high_ratio)
-        low, middle, high = map(self.percent, (ends[0], row.time_ratio, ends[1]))
-        return f"--low:{low:g}%;--from:{middle:g}%;--to:{middle:g}%;--high:{high:g}%"
+def axis_of(judged: pd.DataFrame) -> RatioAxis:
+    """Return the axis of some rows, with all ratios and ends of intervals, so that no bar is cut off."""
+    ends = judged[list(RATIO.names)].to_numpy(float)
+    return RatioAxis.of(ends[~np.isnan(ends)].tolist(), float(judged["margin_ratio"].max()))
 
 
 def pairs_of(compared: list[CampaignsCompared]) -> pd.DataFrame:
@@ -129,8 +117,8 @@ def pairs_block(compared: list[CampaignsCompared], pairs: pd.DataFrame, path: Pa
     listed = [*(of for of in settings if not of["key"].startswith("num_")), verdict, *numbers]
     band = 0.0
     if rows:
-        axis = RatioAxis.of(judged)
-        band, numbers[0]["strips"] = 50 * axis.margin / axis.end, list(map(axis.strip, rows))
+        axis = axis_of(judged)
+        band, numbers[0]["strips"] = 50 * axis.margin / axis.end, [strip(axis, row) for row in rows]
     links = [_links(compared[row.place], row, path) for row in rows]
     if any(links):
         columns["reports"] = [None] * len(rows)
