@@ -28,7 +28,7 @@ from regatta.run import program_launches as runs
 from regatta.store.history import summarize
 from regatta.store.launch_files import read_launch_file
 from regatta.store.records import problem_of
-from regatta.tables.pairs import match_key
+from regatta.tables.counterparts import match_key
 
 RATE = {"match": r"rate: (\S+)", "unit": "Gflop/s", "better": "larger"}
 ENTRY = {

@@ -8,7 +8,7 @@ from regatta.compare.campaigns import CampaignResults
 from regatta.model.frozen import FrozenCampaign, FrozenCell
 from regatta.model.launches import LaunchHeader
 from regatta.store import collect as store
-from regatta.tables import baselines, cells, pairs
+from regatta.tables import baselines, cells, counterparts, pairs
 from regatta.topics import catalog
 from regatta.topics.scaling import scaling_section as section
 from regatta.topics.sweep import sweep_tables as sweep
@@ -38,9 +38,9 @@ def _takes_json(function):
     return called
 
 
-alike_stacks = _takes_json(pairs.alike_stacks)
-baselines_of = _takes_json(baselines.baselines_of)
-cell_pairs = _takes_json(pairs.cell_pairs)
+alike_stacks = _takes_json(counterparts.alike_stacks)
+baselines_of = _takes_json(counterparts.baselines_of)
+cell_pairs = _takes_json(counterparts.cell_pairs)
 cell_row = _takes_json(store.cell_row)
 collect = _takes_json(catalog.collect)
 comparisons_table = _takes_json(pairs.comparisons_table)
@@ -51,7 +51,7 @@ peaks_text = _takes_json(section.peaks_text)
 sweep_nodes_table = _takes_json(sweep.sweep_nodes_table)
 sweep_pairs_table = _takes_json(sweep.sweep_pairs_table)
 topics_of = _takes_json(catalog.topics_of)
-versus_of = _takes_json(pairs.versus_of)
+versus_of = _takes_json(counterparts.versus_of)
 
 
 def judge(campaign, measurements, before=None, *more):

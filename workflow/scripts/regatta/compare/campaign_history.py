@@ -27,9 +27,10 @@ from regatta.store.launch_files import read_file
 from regatta.tables.bandwidth import BUSBW
 from regatta.tables.baselines import BASELINE, EFFICIENCY, EFFICIENCY_KIND
 from regatta.tables.cells import CellValues, cells_table, rows_of
+from regatta.tables.counterparts import match_key
 from regatta.tables.facts import NOT_KNOWN, differences_by_stack
 from regatta.tables.metrics import THROUGHPUT
-from regatta.tables.pairs import judged_rows, match_key
+from regatta.tables.pairs import judged_rows
 from regatta.tables.primary_times import primary_columns
 
 # Reading a campaign's measurements takes tens of milliseconds, so the index does not follow hundreds.

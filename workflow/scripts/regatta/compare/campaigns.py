@@ -24,8 +24,9 @@ from regatta.report.page import read_headers
 from regatta.run.preflight import latest_preflight
 from regatta.store.csv_files import MEASUREMENTS, read_csv
 from regatta.store.frozen_files import read_frozen, read_frozen_campaign
+from regatta.tables.counterparts import matched_fields
 from regatta.tables.facts import NOT_KNOWN, NOTHING, Difference, Fact, differences_by_stack, facts_of
-from regatta.tables.pairs import BASE_ONLY, TEST_ONLY, by_effect, matched_fields, pairs_of_campaigns
+from regatta.tables.pairs import BASE_ONLY, TEST_ONLY, by_effect, pairs_of_campaigns
 from regatta.topics.base import fallback_text
 from regatta.topics.catalog import collect
 

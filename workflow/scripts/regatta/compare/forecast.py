@@ -11,7 +11,7 @@ from regatta.core.moderation import MIN_LAUNCHES
 from regatta.core.text import plural
 from regatta.core.verdicts import Compared, contrasts_of
 from regatta.plan.plan import Plan, freeze_campaign
-from regatta.tables.pairs import match_key
+from regatta.tables.counterparts import match_key
 from regatta.tables.primary_times import Times, sides_of, times_by_cell
 
 RECOMMENDED = 5  # allocations (decision 7)

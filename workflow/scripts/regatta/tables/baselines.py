@@ -1,6 +1,6 @@
 """Efficiency relative to a baseline cell, and the parts of its loss. Definitions: docs/metrics.md."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -10,58 +10,18 @@ from regatta.core.benchmarks import built_in_names, load_benchmark
 from regatta.core.statistics import Estimate
 from regatta.core.text import is_unknown
 from regatta.kit.columns import TEXT, WHOLE, Column, Columns
-from regatta.model.frozen import Cell, FrozenCampaign
+from regatta.model.frozen import FrozenCampaign
 from regatta.store.collect import cell_row
 from regatta.store.csv_files import make_table
+from regatta.tables.counterparts import BaselineLookup, Pair, baselines_of
 from regatta.tables.estimates import Estimates
 from regatta.tables.pairs import compared_steps
 from regatta.tables.primary_times import Times, times_by_cell
 
-Pair = tuple[str | None, str | None]  # ids of a cell and of the one that it is compared with
 EXCELLENT, GOOD = 0.9, 0.8  # efficiency above which the words are given
 WIDE_RATIO = 0.2  # an efficiency whose range is wider than this share of it is uncertain
-ONE_RANK = {"nodes": 1, "gpus_per_node": 1}
-NO_DDP = ONE_RANK | {"strategy": "none"}
 SCRIPT = "script"  # its `baseline` may name the parameters that the user named
 WITH_BASELINE = (*(name for name in built_in_names() if load_benchmark(name).has_baseline), SCRIPT)
-
-
-class BaselineLookup:
-    """Find the cell that a cell is compared with: the same but for some changes, such as one rank and no DDP.
-
-    A parameter that is null in the found cell has no effect there, so it need not be equal. names: fields that may be
-    changed, if they are parameters that the user named.
-    """
-
-    def __init__(self, cells: Iterable[Cell], names: Iterable[str] = ()) -> None:
-        self.cells, self.names = {cell.id: cell for cell in cells}, names
-        self._ids: dict[tuple, list[str]] = {}  # by the names and values of what is not null
-        for cell in self.cells.values():
-            known = {name: value for name, value in self._flat(cell).items() if value is not None}
-            self._ids.setdefault((tuple(known), *known.values()), []).append(cell.id)
-        self._names = {names for names, *_ in self._ids}
-
-    def find(self, cell: Cell, changes: dict) -> str | None:
-        """Return the one cell that equals `cell` but for `changes` (to shape or parameters), or None."""
-        wanted, changed = self._flat(cell) | changes, {name for name, value in changes.items() if value is not None}
-        keys = [(names, *map(wanted.get, names)) for names in self._names if changed <= set(names)]
-        matches = [found for key in keys for found in self._ids.get(key, ())]
-        return matches[0] if len(matches) == 1 else None
-
-    def parts(self, cell: Cell) -> dict[str, Pair]:
-        """Return, for each part of the loss, the pair of cells to compare: with and without that part.
-
-        Parts that need a second GPU or node are omitted for shapes without one.
-        """
-        places = (NO_DDP, ONE_RANK, {"nodes": 1}, {})
-        unwrapped, one_gpu, one_node, all_nodes = (self.find(cell, changes) for changes in places)
-        found = {"ddp_ratio": (one_gpu, unwrapped)} if cell.parameters["strategy"] != "none" else {}
-        found |= {"intra_node_ratio": (one_node, one_gpu)} if cell.gpus_per_node > 1 else {}
-        return found | ({"inter_node_ratio": (all_nodes, one_node)} if cell.nodes > 1 else {})
-
-    def _flat(self, cell: Cell) -> dict:
-        fields = cell.fields_with(self.names).items()
-        return {name: str(value) if isinstance(value, dict | list) else value for name, value in fields}
 
 
 def efficiencies(pairs: list[Pair], lookup: BaselineLookup, times: dict[str, Times]) -> list[Estimate]:
@@ -227,7 +187,6 @@ PARTS_OF_LOSS = (DDP, INTRA_NODE, INTER_NODE)
 
 # Efficiency against each baseline that the campaign has: tables/efficiencies.csv.
 
-WEAK, STRONG = "weak", "strong"
 SHOWN = {"table": "baselines"}
 IS_WEAK = "weak: the same batch size per {rank}; strong: the same global batch size"
 OF_BASE = "weak: T₀ / T. Strong: T₀ / (n T), with T₀ on one {rank}"
@@ -261,17 +220,3 @@ def efficiencies_table(campaign: FrozenCampaign, measurements: pd.DataFrame, cel
     for row, ratio in zip(rows, efficiencies(pairs, lookup, times_by_cell(measurements)), strict=True):
         row |= dict(zip(EFFICIENCY.names, ratio.ends, strict=True)) | {"interval": ratio.kind}
     return make_table(rows, EFFICIENCIES)
-
-
-def baselines_of(cell: Cell) -> list[tuple[str, str, dict]]:
-    """Return (weak or strong, name, changes) for each baseline of a cell; none for one rank."""
-    n, strategy = cell.world_size, cell.parameters["strategy"]
-    if n == 1:
-        return []
-    one_rank = [(f"{strategy}, 1 rank", ONE_RANK)]
-    if strategy != "none":
-        one_rank.insert(0, ("none, 1 rank", NO_DDP))
-    one_node = [(f"{strategy}, 1 node", {"nodes": 1})] if cell.nodes > 1 else []
-    same_work = {"batch_size": cell.parameters["batch_size"] * n}
-    strong = [(STRONG, name, changes | same_work) for name, changes in one_rank]
-    return [(WEAK, *baseline) for baseline in one_rank + one_node] + strong

@@ -20,7 +20,8 @@ from regatta.core.text import is_unknown
 from regatta.kit.columns import CELL_ID, REAL, TEXT, WHOLE, Column, Columns, Over
 from regatta.model.frozen import FrozenCampaign
 from regatta.store.csv_files import SHAPE_COLUMNS, TYPES, custom_results
-from regatta.tables.baselines import SCRIPT, WITH_BASELINE, BaselineLookup
+from regatta.tables.baselines import SCRIPT, WITH_BASELINE
+from regatta.tables.counterparts import BaselineLookup
 from regatta.tables.estimates import Estimates, known_of, over_launches, reduced
 from regatta.tables.metrics import METRICS
 from regatta.tables.primary_times import primary_columns, with_primary

@@ -6,15 +6,15 @@ launch. Definitions: docs/metrics.md. Statistics: regatta.core.verdicts.
 
 import math
 import statistics
-from collections import defaultdict
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
 
-from regatta.campaign.expansion import canonical_json
-from regatta.campaign.versus import complete_versus
 from regatta.core.moderation import MIN_LAUNCHES
+from regatta.core.names import cell_names
+from regatta.core.patterns import Pattern, axes_of, find_patterns
 from regatta.core.verdicts import (
     Compared,
     Verdict,
@@ -25,9 +25,10 @@ from regatta.core.verdicts import (
     verdict_text,
 )
 from regatta.kit.columns import EACH, FLAG, OF_PAIR, REAL, TEXT, WHOLE, Column, Columns, in_file, table_rows
-from regatta.model.frozen import Cell, FrozenCampaign, FrozenCell
+from regatta.model.frozen import FrozenCampaign, FrozenCell
 from regatta.store.collect import cell_row
 from regatta.store.csv_files import CELL, columns_in, make_table
+from regatta.tables.counterparts import CellPair, Pair, alike_stacks, cell_pairs, match_key, versus_of
 from regatta.tables.primary_times import Times, primary_columns, sides_of, times_by_cell
 
 # One pair of cells. Columns of CELL describe `cell`, which differs from `reference` only in `axis`. Identical stacks
@@ -69,6 +70,7 @@ COMPARISONS = Columns(
     *in_file(REAL, WIDENING, "launch_correlation", "widening_ratio"),
 )
 MARGIN = 0.05  # default without a margin from the campaign or identical stacks; same as the gate's
+NEARLY_ALL = 0.9  # share of ratios on one side of 1 from which the direction is also reported
 ALIKE = "A/A"
 ALIKE_RATIO = 0.05  # of the 95 % intervals of identical stacks exclude 1 by chance
 ALIKE_P = 0.01  # of a binomial test below which more do than by chance
@@ -83,88 +85,19 @@ class Margin:
     source: str
 
 
-@dataclass(frozen=True)
-class CellPair:
-    """Two cells that measure the same but for one axis."""
-
-    reference: FrozenCell
-    other: FrozenCell
-    axis: str
-
-    @property
-    def ids(self) -> frozenset[str]:
-        return frozenset((self.reference.id, self.other.id))
+# Families: rows that are judged together share priors, and their p values are corrected over all of them.
 
 
-# Which cells are compared.
-
-
-def versus_of(campaign: FrozenCampaign) -> dict:
-    """Return axis, reference and margin of a frozen campaign, also of one frozen before the key existed."""
-    return complete_versus(campaign.versus or "stack")
-
-
-def cell_pairs(campaign: FrozenCampaign) -> list[CellPair]:
-    """Return the pairs of cells that differ only in the axis `versus` of the campaign, in its order of cells.
-
-    A parameter that is null in one of them has no effect there, so it need not be equal (bucket size of strategy none).
-    """
-    versus = versus_of(campaign)
-    axis, wanted = versus["axis"], versus["reference"]
-    cells = [cell for cell in campaign.cells if cell.field(axis) is not None]
-    value = {cell.id: canonical_json(cell.field(axis)) for cell in cells}  # 1 and 1.0 are equal, 1 and true are not
-    order = {text: place for place, text in enumerate(dict.fromkeys(value.values()))}
-    fields = {cell.id: {name: of for name, of in cell.fields_with([axis]).items() if name != axis} for cell in cells}
-    known: dict[str, set[str]] = {}  # by benchmark, the fields that are null in none of its cells
-    for cell in cells:
-        names = {name for name, of in fields[cell.id].items() if of is not None}
-        known[cell.benchmark] = known.get(cell.benchmark, names) & names
-    groups = defaultdict(list)
-    shared = [[fields[cell.id][name] for name in sorted(known[cell.benchmark])] for cell in cells]
-    keys = [canonical_json([cell.benchmark, *of]) for cell, of in zip(cells, shared, strict=True)]
-    for cell, key in zip(cells, keys, strict=True):
-        groups[key].append(cell)
-    found = []
-    for other, key in zip(cells, keys, strict=True):
-        group = groups[key]
-        first = min((value[cell.id] for cell in group), key=order.get) if wanted is None else canonical_json(wanted)
-        if value[other.id] != first:
-            references = (cell for cell in group if value[cell.id] == first)
-            alike = (cell for cell in references if _is_alike(fields[cell.id], fields[other.id]))
-            found += [CellPair(reference, other, axis) for reference in alike]
-    return found
-
-
-def _is_alike(a: dict, b: dict) -> bool:
-    return all(a.get(name) == b.get(name) or a.get(name) is None or b.get(name) is None for name in a.keys() | b.keys())
-
-
-def alike_stacks(campaign: FrozenCampaign) -> list[CellPair]:
-    """Return the pairs of cells whose stacks differ only in their names: they measure the same (A/A).
-
-    Each is paired with the first of its kind, or with that of the reference if the campaign compares stacks.
-    """
-    versus = versus_of(campaign)
-    first = versus["reference"] if versus["axis"] == "stack" else None
-    groups = defaultdict(list)
-    for cell in campaign.cells:
-        groups[canonical_json(cell.spec | {"stack": cell.stack.settings})].append(cell)
-    found = []
-    for group in groups.values():
-        reference = next((cell for cell in group if cell.stack.name == first), group[0])
-        found += [CellPair(reference, cell, "stack") for cell in group if cell is not reference]
-    return found
-
-
-def matched_fields(cell: Cell) -> dict[str, object]:
-    """Return what cells of campaigns are matched by, with each parameter as a field."""
-    names = ("stack", "nodes", "gpus_per_node", "backend", "device")
-    return {"benchmark": cell.benchmark, **cell.parameters, **{name: cell.field(name) for name in names}}
-
-
-def match_key(cell: Cell) -> str:
-    """Return a text that identifies what a cell measures. Its id does not: an upgraded image changes it."""
-    return canonical_json(matched_fields(cell) | ({"hosts": cell.hosts} if cell.hosts else {}))
+def comparisons_table(campaign: FrozenCampaign, measurements: pd.DataFrame) -> pd.DataFrame:
+    """Return one row per pair of cells that differ only in the campaign's `versus`, or only in the stack's name."""
+    times, pairs = times_by_cell(measurements), cell_pairs(campaign)
+    alike, listed = alike_stacks(campaign), {pair.ids for pair in pairs}
+    pairs += [pair for pair in alike if pair.ids not in listed]
+    compared, margins = [_compared(campaign, times, pair) for pair in pairs], margins_of(campaign, times)
+    is_alike = {pair.ids for pair in alike}
+    of_pairs = [None if pair.ids in is_alike else margins[pair.other.benchmark] for pair in pairs]
+    values = [[_text(cell.field(pair.axis)) for cell in (pair.other, pair.reference)] for pair in pairs]
+    return _judged_table(campaign, pairs, values, compared, of_pairs)
 
 
 def matched_cells(
@@ -196,21 +129,6 @@ def matched_cells(
     return pairs, compared, {reason: cells for reason, cells in unmatched.items() if cells}
 
 
-# Families: rows that are judged together share priors, and their p values are corrected over all of them.
-
-
-def comparisons_table(campaign: FrozenCampaign, measurements: pd.DataFrame) -> pd.DataFrame:
-    """Return one row per pair of cells that differ only in the campaign's `versus`, or only in the stack's name."""
-    times, pairs = times_by_cell(measurements), cell_pairs(campaign)
-    alike, listed = alike_stacks(campaign), {pair.ids for pair in pairs}
-    pairs += [pair for pair in alike if pair.ids not in listed]
-    compared, margins = [_compared(campaign, times, pair) for pair in pairs], margins_of(campaign, times)
-    is_alike = {pair.ids for pair in alike}
-    of_pairs = [None if pair.ids in is_alike else margins[pair.other.benchmark] for pair in pairs]
-    values = [[_text(cell.field(pair.axis)) for cell in (pair.other, pair.reference)] for pair in pairs]
-    return _judged_table(campaign, pairs, values, compared, of_pairs)
-
-
 def pairs_of_campaigns(
     base: tuple[FrozenCampaign, pd.DataFrame],
     test: tuple[FrozenCampaign, pd.DataFrame],
@@ -230,9 +148,7 @@ def pairs_of_campaigns(
     return _judged_table(test[0], pairs, values, compared, margins, verdicts), compared, unmatched
 
 
-def compared_steps(
-    pairs: list[tuple[str | None, str | None]], times: dict[str, Times], margin: float | None = None
-) -> dict[tuple[str, str], Verdict]:
+def compared_steps(pairs: list[Pair], times: dict[str, Times], margin: float | None = None) -> dict[Pair, Verdict]:
     """Return the verdict on each ratio of step times, second cell over first. Incomplete pairs are excluded.
 
     margin: as in `judge_all`.
@@ -393,3 +309,20 @@ def repeats_needed(undecided: pd.DataFrame, repeats: int) -> int | None:
     for_test = (MIN_LAUNCHES - fewest).where(fewest < MIN_LAUNCHES)
     median = statistics.median_high(undecided["launches_needed"].fillna(for_test).astype(float).fillna(math.inf))
     return None if math.isinf(median) else repeats + int(median)
+
+
+def patterns_of(judged: pd.DataFrame, labels: pd.Series) -> Iterator[tuple[str, list[tuple[Pattern, float]]]]:
+    """Yield where pairs are significantly slower and faster: patterns with the median ratio of these pairs inside.
+
+    Nothing if nearly all are. Pairs without a test are left out. labels: of the compared values.
+    """
+    tested = judged[judged["p_adjusted"].notna()]
+    rows, axis = tested.astype(object).where(tested.notna(), None).to_dict("records"), judged["axis"].iloc[0]
+    names = [name.without(axis) for name in cell_names(rows)]
+    compared = [{axis: None, "value": label} for label in labels[tested.index]]
+    axes = [axes_of(name, row) | value for name, row, value in zip(names, rows, compared, strict=True)]
+    for word in ("slower", "faster"):
+        is_affected = (tested["direction"] == word).tolist()
+        if sum(is_affected) < NEARLY_ALL * len(rows) and (found := find_patterns(axes, is_affected)):
+            inside = [[rows[i]["time_ratio"] for i in pattern.inside if is_affected[i]] for pattern in found]
+            yield word, [(pattern, float(statistics.median(of))) for pattern, of in zip(found, inside, strict=True)]

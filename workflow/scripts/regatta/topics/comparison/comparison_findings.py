@@ -1,7 +1,6 @@
 """Findings on comparisons: what the pairs of two values have in common, and how many have which verdict."""
 
 import math
-import statistics
 from collections.abc import Iterator
 from functools import partial
 from itertools import starmap
@@ -9,15 +8,22 @@ from itertools import starmap
 import pandas as pd
 
 from regatta.core.moderation import FALSE_DISCOVERIES, MIN_LAUNCHES
-from regatta.core.names import cell_names
-from regatta.core.patterns import Pattern, axes_of, find_patterns
+from regatta.core.patterns import Pattern
 from regatta.core.text import change_text
 from regatta.core.verdicts import MIN_NOISE_PAIRS, has_both_directions, is_below_threshold, margins_text, span_text
 from regatta.kit.columns import table_rows
 from regatta.kit.kinds import FAIR, LOW, NOTE, RESULT, SUMMARY, Kind, joined
 from regatta.report.findings import Finding, Source, excess_text, percent_number
-from regatta.tables.pairs import MARGIN, RATIO, by_effect, half_widths, num_significant, num_within
-from regatta.topics.base import plain_rows
+from regatta.tables.pairs import (
+    MARGIN,
+    NEARLY_ALL,
+    RATIO,
+    by_effect,
+    half_widths,
+    num_significant,
+    num_within,
+    patterns_of,
+)
 from regatta.topics.comparison.texts import (
     axis_label,
     axis_text,
@@ -30,7 +36,6 @@ from regatta.topics.comparison.texts import (
 )
 
 VERDICTS = ("slower", "faster", "inconclusive", "equivalent")
-NEARLY_ALL = 0.9  # share of ratios on one side of 1 from which the direction is also reported
 
 # What the pairs of two values have in common, and of which pairs. If they name a value to use, it is `chosen`.
 OUTCOMES = (
@@ -161,7 +166,7 @@ def compared_findings(judged: pd.DataFrame, sources: tuple[Source, ...] = ()) ->
     directions, few = [part["direction"] for part in parts if part["direction"]], int(judged["p_adjusted"].isna().sum())
     patterns = [
         (word, of)
-        for word, of in patterns_of(judged)
+        for word, of in patterns_of(judged, judged["value"].map(partial(axis_text, judged["axis"].iloc[0])))
         if [condition.value for condition in of[0][0].conditions] not in [part["benchmarks"] for part in parts]
     ]  # without those that an outcome of one benchmark has
     values = {
@@ -214,23 +219,6 @@ def compared_findings(judged: pd.DataFrame, sources: tuple[Source, ...] = ()) ->
         words["largest_text"] = change_text(row)
     kinds = ("compared",) if few == len(judged) else ("compared", "verdicts")
     return [Finding(kind, values, sources, tuple(decided["cell"]), "comparisons", words) for kind in kinds]
-
-
-def patterns_of(judged: pd.DataFrame) -> Iterator[tuple[str, list[tuple[Pattern, float]]]]:
-    """Yield where pairs are significantly slower and faster: patterns with the median ratio of these pairs inside.
-
-    Nothing if nearly all are, which the outcome says. Pairs without a test are left out.
-    """
-    tested = judged[judged["p_adjusted"].notna()]
-    rows, axis = plain_rows(tested, tuple(tested)), judged["axis"].iloc[0]
-    compared = [{axis: None, "value": axis_text(axis, row["value"])} for row in rows]
-    names = [name.without(axis) for name in cell_names(rows)]
-    axes = [axes_of(name, row) | value for name, row, value in zip(names, rows, compared, strict=True)]
-    for word in ("slower", "faster"):
-        is_affected = (tested["direction"] == word).tolist()
-        if sum(is_affected) < NEARLY_ALL * len(rows) and (found := find_patterns(axes, is_affected)):
-            inside = [[rows[i]["time_ratio"] for i in pattern.inside if is_affected[i]] for pattern in found]
-            yield word, [(pattern, float(statistics.median(of))) for pattern, of in zip(found, inside, strict=True)]
 
 
 def where_text(judged: pd.DataFrame, word: str, found: list[tuple[Pattern, float]]) -> str:

@@ -18,10 +18,10 @@ from regatta.tables.baselines import (
     EFFICIENCY,
     PARTS_OF_LOSS,
     WIDE_RATIO,
-    BaselineLookup,
     is_baseline,
     is_wide,
 )
+from regatta.tables.counterparts import BaselineLookup
 from regatta.tables.metrics import THROUGHPUT
 from regatta.tables.pairs import compared_steps
 from regatta.tables.primary_times import times_by_cell

@@ -17,7 +17,8 @@ from regatta.report.findings import percent_number
 from regatta.report.page import is_large
 from regatta.report.panels import FULL_NAME, MOST_FIGURES, Figure, Section, Table
 from regatta.report.plots import Plot, figures_of, named, section_of
-from regatta.tables.baselines import EFFICIENCIES, EFFICIENCY, PARTS_OF_LOSS, STRONG, efficiencies_table
+from regatta.tables.baselines import EFFICIENCIES, EFFICIENCY, PARTS_OF_LOSS, efficiencies_table
+from regatta.tables.counterparts import STRONG
 from regatta.tables.metrics import METRICS, STEP, THROUGHPUT
 from regatta.topics.base import ReportData, TableSpec, Topic, full, ideal, with_context
 from regatta.topics.scaling.scaling_findings import (
