@@ -27,7 +27,7 @@ def headline_figure(shown: list[Section]) -> Figure | None:
         return None
     chart = replace(found[0].chart, stretch=STRETCH.get(found[0].chart.form, 1.0))
     table = replace(found[0].table, caption=f"Summary: {found[0].table.caption}")  # landmarks are unique
-    return replace(found[0], id="headline", table=table, chart=chart)
+    return replace(found[0], id="headline", table=table, drawing=chart)
 
 
 def _figures_of(section: Section) -> tuple[Figure, ...]:

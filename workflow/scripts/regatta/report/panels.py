@@ -4,6 +4,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import pandas as pd
 
@@ -31,7 +32,7 @@ class Table:
 
     caption: str
     columns: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
+    rows: Sequence[tuple[str, ...]]
     is_words: bool = False
     sources: tuple[str, ...] = ()
     cells: tuple[str | tuple[str, ...], ...] = ()
@@ -53,9 +54,30 @@ class Table:
             if column.interval:
                 of = f" of {column.label}" if has_several else ""
                 shown[interval_heading(rows[column.interval]) + of] = column.ends
-        texts = tuple(tuple(show(row) for show in shown.values()) for row in table_rows(rows))
         cells = tuple(rows["cell"]) if "cell" in rows and rows["cell"].notna().all() else ()
-        return cls(caption, tuple(shown), texts, sources=sources, cells=cells)
+        return cls(caption, tuple(shown), _Texts(tuple(shown.values()), rows), sources=sources, cells=cells)
+
+
+@dataclass(frozen=True)
+class _Texts(Sequence):
+    """The rows of a table as texts, each made when it is read: of thousands, a page lists the first."""
+
+    shows: tuple[Callable[[object], str], ...]
+    frame: pd.DataFrame
+
+    def __len__(self) -> int:
+        return len(self.frame)
+
+    def __getitem__(self, place: int | slice) -> tuple:
+        if not isinstance(place, slice):
+            return self[place : place + 1 or None][0]
+        return tuple(tuple(show(row) for show in self.shows) for row in table_rows(self.frame.iloc[place]))
+
+    def __iter__(self) -> Iterator[tuple[str, ...]]:
+        return iter(self[:])
+
+    def __eq__(self, other: object) -> bool:
+        return self[:] == tuple(other)
 
 
 CELL_NAME = Column("full_name", "cell", TEXT)  # below a title with the subject
@@ -65,17 +87,22 @@ LAUNCHES = Column("num_launches", "n", WHOLE, text=lambda row: launches(row))
 
 @dataclass(frozen=True)
 class Figure:
-    """One figure. source: the table whose rows its chart shows, drawn only where a page shows it.
+    """One figure, made and drawn only where a page shows it. drawing: its chart, or a function that makes it.
 
+    source: the table whose rows its chart shows.
     shows: key in the data block of the number on its vertical axis (regatta.kit.columns.Column.block_key).
     """
 
     id: str
     title: str
-    chart: Chart
+    drawing: Chart | Callable[[], Chart]
     table: Table
     source: str = ""
     shows: str = ""
+
+    @cached_property
+    def chart(self) -> Chart:
+        return self.drawing if isinstance(self.drawing, Chart) else self.drawing()
 
     @property
     def svg(self) -> str:

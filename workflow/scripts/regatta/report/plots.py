@@ -6,6 +6,7 @@ The values of launches, the horizontal and the vertical axis have one rule for a
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import chain
 from typing import Protocol
 
@@ -22,9 +23,11 @@ from regatta.report.panels import (
     HUE_AXES,
     LAUNCHES,
     MAX_SERIES,
+    MOST_FIGURES,
     Figure,
     Section,
     Table,
+    drawn_and_listed,
     in_order,
     panels,
 )
@@ -125,7 +128,7 @@ def figures_of(data: Data, plot: Plot, rows: pd.DataFrame, least: int = 1) -> li
     columns, figures = [one for one in (plot.over, LAUNCHES, *(plot.columns or (column,))) if one], []
     for number, ((below_title, part), of_part) in enumerate(zip(shown, guides, strict=True), start=1):
         placed, below = _placed(part, column, plot.over, across)
-        chart = _chart(placed, column, (below, beside), of_part, plot.context)
+        chart = partial(_chart, placed, column, (below, beside), of_part, plot.context)
         title = column.title(**device_words(data.device)) + (f": {below_title}" if below_title else "")
         ends = part.drop_duplicates("cell", keep="last")  # of a curve
         table = Table.of_columns(title, (CELL_NAME if below_title else FULL_NAME, *columns), ends, data.device)
@@ -302,7 +305,8 @@ def section_of(
     rows: all cells, of which those without the column have no mark.
     """
     figures, tables = tuple(figures), tuple(tables)
-    of_launches = [figure for figure in figures if {"launch 1", "minimum"} & {*figure.chart.frame}]
+    drawn, _ = drawn_and_listed(figures, MOST_FIGURES)
+    of_launches = [figure for figure in drawn if {"launch 1", "minimum"} & {*figure.chart.frame}]
     lead = [*sentences, how_to_read(rows, column, of_launches)] if of_launches else sentences
     lead = " ".join(filter(None, lead)) if figures or tables else ""
     return Section(*topic, lead=lead, figures=figures, tables=tables, **more)
