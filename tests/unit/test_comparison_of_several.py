@@ -162,6 +162,16 @@ def test_at_most_some_charts_are_drawn(compared, tmp_path, monkeypatch):
     assert len(charts_of(comparison_page(compared, tmp_path / "page.html"))) == 2 < MOST_FOLLOWED
 
 
+def test_campaigns_without_valid_launches_have_no_pair(tmp_path):
+    folders = folders_in(tmp_path)[:1]
+    failed = [(cell, ["failed"] * 5) for cell in CELLS]
+    folders += [write_folder(tmp_path / f"failed{day}", failed, f"0{day}") for day in (2, 3)]
+    compared = compared_in(folders)
+    assert follow(compared).followed == []
+    page = Page(re.sub("<template.*?</template>", "", comparison_page(compared, tmp_path / "p.html"), flags=re.DOTALL))
+    assert [table for table in page.all("table") if table.get("class") == "verdicts"] == []
+
+
 def test_the_text_has_the_changes_beyond_the_margin(compared, wording):
     wording(comparison_text(compared))
     assert [num_rows(comparison_text(compared, shows_all)) for shows_all in (False, True)] == [4, 7]
