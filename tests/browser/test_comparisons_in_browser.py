@@ -27,7 +27,7 @@ def pages(tmp_path_factory):
     from synthetic import CLUSTER, make_campaign, make_report, train_cell, write_results
 
     from regatta.compare.campaigns import compare_campaigns, read_campaign
-    from regatta.compare.comparison_page import comparison_page
+    from regatta.compare.comparison_output import comparison_page
 
     folder = tmp_path_factory.mktemp("comparisons")
     cells = [cell_of("bound", 1024 * (i + 1)) for i in range(NUM_CELLS)]
@@ -70,7 +70,7 @@ def more_pages(tmp_path_factory, pages):
     from formats_files import FILES
 
     from regatta.compare.campaigns import compare_campaigns, read_campaign, read_imported
-    from regatta.compare.comparison_page import comparison_page
+    from regatta.compare.comparison_output import comparison_page
     from regatta.compare.gate import headline, judge
     from regatta.formats.base import Options
     from regatta.store.csv_files import MEASUREMENTS, read_csv

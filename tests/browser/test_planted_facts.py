@@ -59,7 +59,7 @@ def make_comparison(folder: Path):
     from synthetic import CLUSTER, cluster_campaign
 
     from regatta.compare.campaigns import compare_campaigns, read_campaign
-    from regatta.compare.comparison_page import comparison_page
+    from regatta.compare.comparison_output import comparison_page
 
     rng, sides = random.Random(1), []
     cells = [cell for cell in cluster_campaign()["cells"] if cell["spec"]["stack"]["name"] == "contained"]

@@ -11,8 +11,14 @@ from test_report import Page
 
 from regatta.compare.campaign_history import follow
 from regatta.compare.campaigns import compare_campaigns, read_campaign
-from regatta.compare.comparison_output import comparison_text
-from regatta.compare.comparison_page import MOST_FOLLOWED, comparison_page, counts_of, pairs_block, pairs_of
+from regatta.compare.comparison_output import (
+    MOST_FOLLOWED,
+    comparison_page,
+    comparison_text,
+    counts_of,
+    pairs_block,
+    pairs_of,
+)
 from regatta.tables.pairs import judged_rows
 
 FIVE = [1.00, 1.01, 1.02, 1.03, 1.04]
@@ -158,7 +164,7 @@ def test_each_pair_is_in_the_list_once_with_its_campaign(compared, tmp_path):
 
 
 def test_at_most_some_charts_are_drawn(compared, tmp_path, monkeypatch):
-    monkeypatch.setattr("regatta.compare.comparison_page.MOST_FOLLOWED", 2)
+    monkeypatch.setattr("regatta.compare.comparison_output.MOST_FOLLOWED", 2)
     assert len(charts_of(comparison_page(compared, tmp_path / "page.html"))) == 2 < MOST_FOLLOWED
 
 

@@ -13,7 +13,7 @@ from synthetic import train_cell
 from test_report import Page
 
 from regatta.compare.campaigns import compare_campaigns, read_campaign
-from regatta.compare.comparison_page import axis_of, comparison_page, counts_of, pairs_block, pairs_of, strip
+from regatta.compare.comparison_output import axis_of, comparison_page, counts_of, pairs_block, pairs_of, strip
 from regatta.core.text import three
 from regatta.tables.facts import NOT_KNOWN, Difference
 from regatta.tables.pairs import judged_rows

@@ -19,8 +19,7 @@ from pathlib import Path
 import pandas as pd
 
 from regatta.compare.campaigns import check_common_cells, compare_campaigns, read_campaign, read_imported
-from regatta.compare.comparison_output import comparison_text
-from regatta.compare.comparison_page import comparison_page
+from regatta.compare.comparison_output import comparison_page, comparison_text
 from regatta.core.errors import USER_ERROR, UserError, positive, run_script, script_parser
 from regatta.core.verdicts import margin_option
 from regatta.formats.base import Options

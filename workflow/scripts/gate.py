@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 
 from regatta.compare.campaigns import read_campaign, results_in
-from regatta.compare.comparison_page import comparison_page
+from regatta.compare.comparison_output import comparison_page
 from regatta.compare.gate import STATUS, gate_text, headline, judge, junit
 from regatta.compare.gate_rules import LIKELY, POLICIES
 from regatta.core.errors import run_script, script_parser

@@ -1,21 +1,69 @@
-"""Comparisons of campaigns in words: what the terminal and the head of the page say."""
+"""What compare.py says: a text, and a page of pairs of cells with the filters, drawer and table of the report."""
 
-from regatta.compare.campaign_history import CampaignHistory
+import math
+import os
+from dataclasses import dataclass, replace
+from pathlib import Path
+from urllib.parse import quote, urlencode
+
+import numpy as np
+import pandas as pd
+
+from regatta.compare.campaign_history import CampaignHistory, RatioAxis, follow
 from regatta.compare.campaigns import CampaignResults, CampaignsCompared, difference_text, distinct_names
-from regatta.core.text import UNKNOWN, duration, plural
-from regatta.kit.columns import table_rows
+from regatta.core.files import address
+from regatta.core.text import UNKNOWN, change_text, duration, is_unknown, plural, signed_percent, three
+from regatta.core.verdicts import verdict_text
+from regatta.kit.columns import CELL_ID, WHOLE, Column, Columns, Row, table_rows
 from regatta.model.frozen import Cell, names_by_id
+from regatta.report.explore import NOT_CELLS, block_of, encoded, facet_of, facets_of, numbers_of, settings_of
 from regatta.report.findings import Finding
+from regatta.report.page import load_template
 from regatta.tables.facts import NOT_KNOWN
-from regatta.tables.pairs import is_within_margin, judged_rows
+from regatta.tables.pairs import RATIO, by_effect, is_within_margin, judged_rows
 from regatta.topics.base import once_per_report
 from regatta.topics.comparison import texts
+from regatta.topics.comparison.comparison_figures import ratio_matrices
 from regatta.topics.comparison.comparison_findings import KIND_OF, compared_findings
+from regatta.topics.comparison.comparison_section import environment_tables
 
-SHOWN = 10  # cells of a list
+MOST_LISTED = 10  # cells of a list in the text
 LABELS = {"verdicts": "Pairs", "compared": "Difference", "environment": "Environment"}  # by kind of a finding
 HOW_TO_READ = (
     "Ratio of times: above 1 is slower. [ ]: 95 % confidence interval; ( ): range. n: launches, test vs. base."
+)
+MOST_FOLLOWED = 24  # cells with the largest changes; the list has all pairs
+VERDICTS = {  # headings of the table of verdicts
+    "faster": "Improved (faster)",
+    "slower": "Regressed (slower)",
+    "inconclusive": "Inconclusive",
+    "equivalent": "Unchanged (equivalent)",
+}
+MEANS = "geometric mean over launches; in seconds in CSV files"
+CHANGES = (
+    "test / base \N{MINUS SIGN} 1 with its 95 % confidence interval [a, b] or range (a to b); positive: test is slower."
+    " Bars: one logarithmic axis, margin shaded"
+)
+LAUNCHES = "launches; if unequal, test vs. base"
+CORRECTED = "two-sided, over all pairs (Benjamini-Hochberg)"
+SHOWN = {"is_shown": True}
+NUMBERS = Columns(  # of the list, besides the verdict
+    CELL_ID,
+    Column(
+        "time_ratio", "change in time (%)", shown_as="%", minus=1, text=change_text, key="change", **SHOWN, help=CHANGES
+    ),
+    Column(
+        "reference_time_s",
+        "time, base",
+        text=lambda row: duration(row.reference_time_s),
+        key="base",
+        **SHOWN,
+        help=MEANS,
+    ),
+    Column("time_s", "time, test", text=lambda row: duration(row.time_s), key="test", **SHOWN, help=MEANS),
+    Column("num_launches", "n", WHOLE, text=texts.launches_text, key="n", **SHOWN, help=LAUNCHES),
+    Column("time_ratio", "ratio, test / base", text=texts.interval_text, key="ratio"),
+    Column("p_adjusted", "p, corrected", text=lambda row: p_text(row.p_adjusted), key="p_adjusted", help=CORRECTED),
 )
 
 
@@ -50,7 +98,7 @@ def _lines(found: CampaignsCompared, shows_all: bool) -> list[str]:
         num = plural(folded.sum(), "row")
         lines += ["", f"Not shown: {num} with a ratio within the margin ({words}). --all shows them."]
     for title, items in lists.items():
-        most = len(items) if shows_all else SHOWN
+        most = len(items) if shows_all else MOST_LISTED
         lines += ["", title, *(f"  {item}" for item in items[:most])]
         lines += [f"  ... and {len(items) - most} more"] if len(items) > most else []
     return lines
@@ -122,3 +170,181 @@ def campaign_text(side: CampaignResults) -> str:
     size = f"{plural(ok['cell'].nunique(), 'cell')} in {plural(ok['launch'].nunique(), 'launch', 'launches')}"
     notes = "".join(f". Note: {note}" for note in side.notes)
     return f"{side.campaign.name} ({side.folder}, {size}, first record {side.first_time_utc or UNKNOWN}){notes}"
+
+
+# The page.
+
+
+def p_text(p_value: float) -> str:
+    return three(p_value) if p_value >= 1e-4 else "< 0.0001"
+
+
+def strip(axis: RatioAxis, row: Row) -> str:
+    """Return the style of a row's strip (explore.css): a line from end to end, and a mark at the ratio."""
+    ends = (row.time_ratio,) * 2 if is_unknown(row.time_low_ratio) else (row.time_low_ratio, row.time_high_ratio)
+    low, middle, high = map(axis.percent, (ends[0], row.time_ratio, ends[1]))
+    return f"--low:{low:g}%;--from:{middle:g}%;--to:{middle:g}%;--high:{high:g}%"
+
+
+def axis_of(judged: pd.DataFrame) -> RatioAxis:
+    """Return the axis of some rows, with all ratios and ends of intervals, so that no bar is cut off."""
+    ends = judged[list(RATIO.names)].to_numpy(float)
+    return RatioAxis.of(ends[~np.isnan(ends)].tolist(), float(judged["margin_ratio"].max()))
+
+
+def pairs_of(compared: list[CampaignsCompared]) -> pd.DataFrame:
+    """Return the pairs of all comparisons, the largest effect first. compared: each campaign with the first one.
+
+    pair: id on the page. full_name: of the cell. campaign, place: of the comparison. order: in the campaign file.
+    """
+    names, tables = distinct_names(compared[0].base, *(of.test for of in compared)), []
+    for place, of in enumerate(compared):
+        rows, name = of.comparisons, names[place + 1]
+        order = {cell.id: number for number, cell in enumerate(of.test.campaign.cells)}
+        fields = {"pair": rows["cell"], "full_name": names_and_lists(of)[0], "order": rows["cell"].map(order)}
+        if len(compared) > 1:
+            fields |= {"value": name, "reference_value": names[0], "pair": f"{place + 1}-" + rows["cell"]}
+        tables.append(rows.assign(place=place, campaign=name, **fields))
+    return by_effect(pd.concat(tables, ignore_index=True))
+
+
+def pairs_block(compared: list[CampaignsCompared], pairs: pd.DataFrame, path: Path) -> dict:
+    """Return the data of the page's script, with a pair for each cell. pairs: of `pairs_of`. path: of the page."""
+    judged = judged_rows(pairs)
+    rows, device = table_rows(judged), compared[0].test.campaign.device
+    cells = [compared[row.place].test.campaign.by_id[row.cell] for row in rows]
+    names = names_by_id(cells)
+    verdicts = [word for word in VERDICTS if (judged["verdict"] == word).any()]
+    facets, common = facets_of(cells, [names[cell.id] for cell in cells], list(judged["verdict"]), NOT_CELLS)
+    facets["status"] = {"label": "Verdict", "values": verdicts, "names": verdicts}
+    facets["status"]["indices"] = [verdicts.index(row.verdict) for row in rows]
+    if len(compared) > 1:
+        facets = {"campaign": facet_of("Campaign", list(judged["campaign"]))} | facets
+    columns = {"id": list(judged["pair"]), "name": list(judged["full_name"])}
+    columns |= {"num_planned": [0] * len(rows), "verdict": list(map(verdict_text, rows))}
+    columns |= {key: facet.pop("indices") for key, facet in facets.items()}
+    places, table = {pair: place for place, pair in enumerate(columns["id"])}, judged.assign(cell=judged["pair"])
+    numbers, of_numbers, ends = numbers_of(columns, places, {"pairs": table}, {"pairs": NUMBERS}, device)
+    of_numbers |= {"verdict": columns["verdict"], "main": list(map(texts.row_text, rows))}
+    of_numbers["num_ok"] = list(map(texts.launches_text, rows))
+    settings = [of | {"is_shown": of["key"] in ("name", "campaign")} for of in settings_of(facets, cells, device)]
+    entry = {"kind": "text", "is_shown": True}
+    verdict = {"key": "verdict", "label": "Verdict", "group": "results", "is_larger_worse": True} | entry
+    listed = [*(of for of in settings if not of["key"].startswith("num_")), verdict, *numbers]
+    band = 0.0
+    if rows:
+        axis = axis_of(judged)
+        band, numbers[0]["strips"] = 50 * axis.margin / axis.end, [strip(axis, row) for row in rows]
+    links = [_links(compared[row.place], row, path) for row in rows]
+    if any(links):
+        columns["reports"] = [None] * len(rows)
+        reports = {"key": "reports", "label": "Reports", "group": "links", "links": links}
+        listed.append(reports | entry | {"help": "the cell in the report of each campaign"})
+    ends["verdict"] = [None] * len(rows)
+    block = block_of(columns, (facets, common), listed, (of_numbers, ends), list(range(len(rows))))
+    return block | {"band": f"{band:.1f}%"}
+
+
+def _links(found: CampaignsCompared, row: Row, path: Path) -> list[tuple[str, str]]:
+    """Return name and address of the pair's cell in the report of each campaign that has one."""
+    sides = (("base", found.base, row.reference), ("test", found.test, row.cell))
+    reports = ((name, report_of(side, path), cell) for name, side, cell in sides)
+    return [(name, f"{report}#cell={quote(cell)}") for name, report, cell in reports if report]
+
+
+def report_of(side: CampaignResults, path: Path) -> str | None:
+    """Return the address of a campaign's report relative to a page; None if it has none, such as an imported file."""
+    report = side.folder / "report.html"
+    return address(*Path(os.path.relpath(report, path.parent)).parts) if report.is_file() else None
+
+
+@dataclass(frozen=True)
+class VerdictCounts:
+    """A row of the table of verdicts. change: geometric mean and range of all pairs. address: of its name.
+
+    by_verdict: number of pairs, change, and the address that filters the page to them.
+    """
+
+    name: str
+    num: int
+    change: str
+    by_verdict: dict[str, tuple[int, str, str]]
+    address: str = ""
+
+
+def counts_of(block: dict, judged: pd.DataFrame, reports: dict[str, str | None]) -> dict[str, list[VerdictCounts]]:
+    """Return the rows of the table of verdicts by heading: all pairs, then those of each benchmark and shape; of
+    several campaigns, those of each. reports: their addresses by name."""
+    if len(reports) > 1:
+        parts = ((name, judged[judged["campaign"] == name]) for name in reports)
+        return {"Campaigns": [_counted(rows, name, {"campaign": name}, reports[name]) for name, rows in parts]}
+    found = {"All": [_counted(judged, "All pairs", {})]}
+    for key, title in (("benchmark", "By benchmark"), ("shape", "By shape")):
+        if facet := block["facets"].get(key):
+            parts = (judged[[index == place for index in block["cells"][key]]] for place in range(len(facet["names"])))
+            named = zip(parts, facet["values"], facet["names"], strict=True)
+            of_row = texts.benchmark_words if key == "benchmark" else str
+            found[title] = [_counted(rows, of_row(text), {key: name}) for rows, text, name in named]
+    return found
+
+
+def _counted(rows: pd.DataFrame, name: str, filters: dict[str, str], address: str | None = None) -> VerdictCounts:
+    """Return a row of the table of verdicts. filters: of the page."""
+    by_verdict = {}
+    for verdict in VERDICTS:
+        of = rows[rows["verdict"] == verdict]
+        by_verdict[verdict] = len(of), changes_text(of), f"#cells&{urlencode({'status': verdict} | filters)}"
+    return VerdictCounts(name, len(rows), changes_text(rows), by_verdict, address or "")
+
+
+def changes_text(rows: pd.DataFrame) -> str:
+    """Return the geometric mean of the ratios and their range in percent: `+12.1 (+11.6 to +12.6)`."""
+    if not len(rows):
+        return ""
+    logs = np.log(rows["time_ratio"].astype(float))
+    mean, low, high = (signed_percent(math.exp(log)) for log in (logs.mean(), logs.min(), logs.max()))
+    return mean if len(rows) == 1 else f"{mean} ({low} to {high})"
+
+
+def comparison_page(compared: list[CampaignsCompared], path: Path, gate: tuple[str, str] | None = None) -> str:
+    """Return a page on campaigns, each compared with the first one. path: of the page, to which its links are relative.
+
+    gate: its result and what it is based on.
+    """
+    found, pairs = compared[-1], pairs_of(compared)
+    judged, block = judged_rows(pairs), pairs_block(compared, pairs, path)
+    planned = pairs.assign(cell=pairs["pair"]).sort_values(["place", "order"])
+    history, matrices = follow(compared) if len(compared) > 1 else None, ratio_matrices(planned, {})
+    campaigns = [found.base, *(of.test for of in compared)]
+    names = distinct_names(*campaigns)
+    of_campaigns = [(f"{name}: ", of) if history else ("", of) for name, of in zip(names[1:], compared, strict=True)]
+    num, word = len(found.environment), "difference"
+    if history:
+        num, word = sum(map(bool, history.changes)), "change"
+    num_alone = sum(len(cells) for of in compared for cells in of.unmatched.values())
+    contents = [
+        ("environment", "Environment", plural(num, word) if num else "", "quiet"),
+        ("comparisons", "Comparisons", plural(len(judged), "pair"), "quiet"),
+        *([("history", "Changes by cell", plural(len(history.followed), "cell"), "quiet")] if history else []),
+        ("cells", "All pairs", "", ""),
+        ("unmatched", "Not compared", plural(num_alone, "cell") if num_alone else "", "quiet"),
+    ]
+    of_gate = [("comparisons", "Gate", gate[0].removeprefix("gate: ").capitalize(), gate[1])] if gate else []
+    reports = {name: report_of(of.test, path) for name, of in zip(names[1:], compared, strict=True)}
+    return load_template("compare.html.j2").render(
+        title=f"{names[0]} (base) to {names[-1]}: {len(names)} campaigns" if history else f"{names[1]} vs. {names[0]}",
+        lead=texts.COMPARED,
+        facts=list(zip(["Base", *(names[1:] if history else ["Test"])], map(campaign_text, campaigns), strict=True)),
+        contents=contents,
+        summary=[*of_gate, *(history_statements(history, found) if history else statements(found))],
+        environment=environment_tables(found.environment, "base", "test"),
+        heads=VERDICTS,
+        counts=counts_of(block, judged, reports) if len(judged) else {},
+        content={"matrices": [*(replace(matrix, fold=matrix.label) for matrix in matrices[:-1]), *matrices[-1:]]},
+        history=history,
+        most_followed=MOST_FOLLOWED,
+        lists={name + title: items for name, of in of_campaigns for title, items in names_and_lists(of)[1].items()},
+        block=block,
+        cell_indices={pair: place for place, pair in enumerate(judged["pair"])},
+        cell_data=encoded(block),
+    )
