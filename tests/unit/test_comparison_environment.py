@@ -8,7 +8,7 @@ from typed import typed
 
 from regatta.model.frozen import Cell
 from regatta.report.page import read_headers
-from regatta.topics.comparison.comparison_section import NOT_KNOWN, Side, by_stack, differences
+from regatta.tables.facts import NOT_KNOWN, differences, differences_by_stack, facts_of
 
 CELL = cell_of("contained")
 
@@ -18,7 +18,7 @@ def header(repeat=0, **environment):
 
 
 def differing(*sides, cells=((), ())):
-    found = differences(*(Side(list(headers), list(own)) for headers, own in zip(sides, cells, strict=True)))
+    found = differences(*(facts_of(headers, own) for headers, own in zip(sides, cells, strict=True)))
     return [(difference.name, difference.reference, difference.other) for difference in found]
 
 
@@ -28,7 +28,7 @@ def test_equal_environments_do_not_differ():
 
 def test_versions_that_differ_are_shown_with_all_their_values():
     assert differing([header(torch="2.1"), header(torch="2.2")], [header(torch="2.1")]) == [
-        ("torch", "2.1 | 2.2", "2.1")
+        ("torch", "2.1, 2.2", "2.1")
     ]
 
 
@@ -96,7 +96,7 @@ def test_stacks_differ_in_what_their_scripts_hold():
 def test_long_lists_of_values_are_cut():
     hosts = [{"host": f"n{i}", "ranks": [i], "devices": ["cpu"]} for i in range(5)]
     found = {name: (a, b) for name, a, b in differing([header(hosts=hosts)], [header(hosts=hosts[:1])])}
-    assert (re.findall(r"n\d", found["hosts"][0]), found["hosts"][1]) == (["n0", "n1", "n2"], "n0")
+    assert (re.findall(r"n\d|\d more", found["hosts"][0]), found["hosts"][1]) == (["n0", "n1", "3 more"], "n0")
 
 
 def test_a_hostile_value_stays_one_line():
@@ -104,13 +104,15 @@ def test_a_hostile_value_stays_one_line():
 
 
 def test_what_differs_in_every_stack_is_said_once():
-    sides = {
-        stack: (Side([header(torch="2.1", driver=driver)], []), Side([header(torch="2.2", driver="3")], []))
-        for stack, driver in (("contained", "3"), ("bound", "2"))
-    }
-    assert [(d.name, d.reference, d.other) for d in by_stack(sides)] == [
+    versions = (("contained", "2.1", "3"), ("bound", "2.1", "2")), (("contained", "2.2", "3"), ("bound", "2.2", "3"))
+    campaigns = [
+        facts_of([header(torch=torch, driver=driver) | {"stack": stack} for stack, torch, driver in of], [])
+        for of in versions
+    ]
+    assert [(d.name, d.reference, d.other) for d in differences_by_stack(*campaigns)] == [
         ("torch", "2.1", "2.2"), ("driver (stack bound)", "2", "3"),
     ]  # fmt: skip
+    assert differences_by_stack(campaigns[0][:0], campaigns[1]) is None
 
 
 def test_headers_are_read_without_the_lines_behind_and_bad_ones_are_left_out(tmp_path):

@@ -10,11 +10,10 @@ from regatta.compare.comparison_output import difference_text
 from regatta.report.findings import excess_text
 from regatta.report.page import load_template
 from regatta.store.csv_files import LAUNCHES, make_table
+from regatta.tables.facts import NOT_KNOWN, Difference
 from regatta.topics.comparison.comparison_section import (
     MOST_ROWS,
-    NOT_KNOWN,
     TOPIC,
-    Difference,
     environment_table,
     pairs_table,
     section,

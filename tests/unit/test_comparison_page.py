@@ -16,7 +16,8 @@ from regatta.compare.campaigns import compare_campaigns, read_campaign
 from regatta.compare.comparison_page import comparison_page
 from regatta.compare.pairs import RatioAxis, counts_of, pairs_block
 from regatta.core.text import three
-from regatta.topics.comparison.comparison_section import NOT_KNOWN, Difference, environment_tables
+from regatta.tables.facts import NOT_KNOWN, Difference
+from regatta.topics.comparison.comparison_section import environment_tables
 from regatta.topics.comparison.texts import judged_rows
 
 FIVE = [1.00, 1.01, 1.02, 1.03, 1.04]

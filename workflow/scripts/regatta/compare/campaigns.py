@@ -3,7 +3,6 @@
 import dataclasses
 import functools
 import sys
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -25,10 +24,10 @@ from regatta.run.preflight import latest_preflight
 from regatta.store.collect import cell_row
 from regatta.store.csv_files import MEASUREMENTS, read_csv
 from regatta.store.frozen_files import read_frozen, read_frozen_campaign
+from regatta.tables.facts import Difference, Fact, differences_by_stack, facts_of
 from regatta.tables.primary_times import primary_columns, sides_of, times_by_cell
 from regatta.topics.base import fallback_text
 from regatta.topics.catalog import collect
-from regatta.topics.comparison.comparison_section import Difference, Side, by_stack
 from regatta.topics.comparison.comparison_tables import Margin, by_effect, compared_table
 
 # Columns of measurements.csv. As few as possible, since an old file may not have the others.
@@ -64,19 +63,22 @@ def check_baseline_campaign(results: Path) -> tuple[FrozenCampaign, Path]:
 
 @dataclass(frozen=True)
 class CampaignResults:
-    """The results that a comparison needs. headers: one per launch in measurements. nccl: verdicts by stack."""
+    """The results that a comparison needs. facts: on its stacks and launches."""
 
     folder: Path
     campaign: FrozenCampaign
     measurements: pd.DataFrame
-    headers: list[dict]
-    nccl: dict[str, dict]
+    facts: list[Fact]
 
     @functools.cached_property
     def first_time_utc(self) -> str | None:
         """Return the time of the first record; None if imported, since those records have the time of the import."""
         times = self.measurements["time_utc"].dropna() if self.campaign.imported is None else ()
         return min(times) if len(times) else None
+
+    @functools.cached_property
+    def has_launch_files(self) -> bool:
+        return any(fact.launch for fact in self.facts)
 
     @property
     def notes(self) -> list[str]:
@@ -107,7 +109,7 @@ class CampaignsCompared:
 
     @property
     def has_environments(self) -> bool:
-        return bool(self.base.headers and self.test.headers)
+        return self.base.has_launch_files and self.test.has_launch_files
 
     def num(self, verdict: str) -> int:
         return int((self.comparisons["verdict"] == verdict).sum())
@@ -122,7 +124,7 @@ def read_campaign(folder: Path) -> CampaignResults:
         table = collect(campaign, folder / "launches")[0]["measurements"]
     headers = read_headers(folder / "launches", table)
     checked = [stack for path in latest_preflight(folder) for stack in read_frozen(Path(path))["stacks"]]
-    return CampaignResults(folder, campaign, table, headers, {stack["stack"]: stack["verdict"] for stack in checked})
+    return CampaignResults(folder, campaign, table, facts_of(headers, campaign.cells, checked))
 
 
 def _read_measurements(campaign: FrozenCampaign, measurements: Path) -> pd.DataFrame:
@@ -180,7 +182,7 @@ def compare_campaigns(
     hosts = {cell.id: ", ".join(cell.hosts) for _, cell, _ in pairs if cell.hosts}
     comparisons = comparisons.assign(hosts=comparisons["cell"].map(hosts)) if hosts else comparisons  # for names
     fallback = fallback_text(base.measurements, test.measurements)
-    environment = by_stack(dict(stack_sides(base, test)))
+    environment = differences_by_stack(base.facts, test.facts) or []
     return CampaignsCompared(base, test, comparisons, unmatched, environment, fields, fallback, gate)
 
 
@@ -209,21 +211,6 @@ def matched_cells(
             continue
         unmatched.setdefault(reason, []).append(other)
     return pairs, {reason: cells for reason, cells in unmatched.items() if cells}
-
-
-def stack_sides(*campaigns: CampaignResults) -> Iterator[tuple[str, tuple[Side, ...]]]:
-    """Yield each stack that both campaigns name, with its two sides."""
-    for stack in campaigns[0].campaign.stack_names:
-        sides = tuple(
-            Side(
-                [header for header in results.headers if header["stack"] == stack],
-                [cell for cell in results.campaign.cells if cell.stack.name == stack],
-                results.nccl.get(stack),
-            )
-            for results in campaigns
-        )
-        if all(side.cells for side in sides):
-            yield stack, sides
 
 
 def read_imported(path: Path, stack: str | None, options: Options, scratch: Path) -> CampaignResults:

@@ -5,9 +5,9 @@ from regatta.core.text import UNKNOWN, duration, plural
 from regatta.kit.columns import table_rows
 from regatta.model.frozen import Cell, names_by_id
 from regatta.report.findings import Finding
+from regatta.tables.facts import NOT_KNOWN, NOTHING, Difference
 from regatta.topics.base import once_per_report
 from regatta.topics.comparison import sides, texts
-from regatta.topics.comparison.comparison_section import NOT_KNOWN, NOTHING, Difference
 from regatta.topics.comparison.comparison_tables import is_within_margin
 
 SHOWN = 10  # cells of a list

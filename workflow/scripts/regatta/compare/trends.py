@@ -12,7 +12,7 @@ from pathlib import Path
 import pandas as pd
 
 from regatta.campaign.expansion import canonical_json
-from regatta.compare.campaigns import CampaignResults, match_key, read_campaign, stack_sides
+from regatta.compare.campaigns import CampaignResults, match_key, read_campaign
 from regatta.compare.comparison_output import difference_text
 from regatta.core.errors import UserError
 from regatta.core.text import UNKNOWN, one_line, ratio_text
@@ -22,9 +22,9 @@ from regatta.store.launch_files import read_file
 from regatta.tables.bandwidth import BUSBW
 from regatta.tables.baselines import BASELINE, EFFICIENCY, EFFICIENCY_KIND
 from regatta.tables.cells import CellValues, cells_table, rows_of
+from regatta.tables.facts import NOT_KNOWN, differences_by_stack
 from regatta.tables.metrics import THROUGHPUT
 from regatta.tables.primary_times import primary_columns
-from regatta.topics.comparison.comparison_section import NOT_KNOWN, by_stack
 
 # Reading a campaign's measurements takes tens of milliseconds, so the page does not follow hundreds.
 MOST_CAMPAIGNS, MOST_SERIES = 12, 12
@@ -208,10 +208,9 @@ def trend_of(campaigns: list[CampaignResults], times: TimesOfCells, num_older: i
 
 def environment_changes(*pair: CampaignResults) -> list[str] | None:
     """Return how the environment of a campaign differs from the one before; None if unknown or no stack is in both."""
-    sides = dict(stack_sides(*pair))
-    if not sides or not all(campaign.headers for campaign in pair):
+    changes = differences_by_stack(*(campaign.facts for campaign in pair))
+    if changes is None or not all(campaign.has_launch_files for campaign in pair):
         return None
-    changes = by_stack(sides)
     if all(change.name.startswith(NOT_KNOWN) for change in changes):
         return []
     texts = [one_line(difference_text(change, "before", "since"), MOST_TEXT) for change in changes]

@@ -26,6 +26,7 @@ from regatta.report.findings import Finding
 from regatta.report.panels import Section, name_rows
 from regatta.tables.baselines import EFFICIENCY
 from regatta.tables.cells import rows_of
+from regatta.tables.facts import Fact, facts_of
 from regatta.tables.metrics import THROUGHPUT
 from regatta.tables.primary_times import primary_columns
 
@@ -134,6 +135,11 @@ class ReportData:
     def names(self) -> dict[str, str]:
         """The full name of each cell of the campaign, by its id."""
         return {cell: name.full for cell, name in self.cell_names.items()}
+
+    @cached_property
+    def facts(self) -> list[Fact]:
+        """The facts on stacks and launches."""
+        return facts_of(self.headers, self.campaign.cells, self.preflight["stacks"] if self.preflight else ())
 
     @cached_property
     def commands(self) -> dict[str, str]:

@@ -1,0 +1,248 @@
+"""The facts on launches, hosts and stacks, one row each, and how they differ. What is not recorded is unknown.
+
+Without pandas, which planning does not load.
+"""
+
+import hashlib
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import NamedTuple
+
+from regatta.core.text import one_line, shape, size
+from regatta.kit.kinds import joined
+from regatta.launchers import LAUNCHERS, STACK_KEYS
+from regatta.model.frozen import Cell, FrozenCampaign, Stack
+from regatta.run.preflight_verdict import family_of
+
+VERSIONS = ("python version", "torch", "torchvision", "cuda", "nccl", "cudnn", "driver", "kernel")
+OF_STACK = "image_id wrapper_sha256 runtime runtime_options binds python".split()
+OF_STACK += [*STACK_KEYS, "scripts", "prologue"]
+NAMED = (*STACK_KEYS, "prologue")  # with image and variables, what names a stack
+OF_HOST = {"CPU": "cpu_model", "cores per host": "num_cores"}
+OF_NCCL = ("network", "plugin", "provider", "transports")  # read by the preflight from NCCL's log
+NEW_EACH_LAUNCH = (  # variables that do not describe the software
+    *("MASTER_", "TORCHELASTIC_"),
+    *(v for launcher in LAUNCHERS.values() for v in launcher.ranks.variables),
+)
+DETAIL = "detail"  # group of facts that are only listed
+# Of a fact that is absent where others of its group were recorded. Of other groups, it is unknown.
+ABSENT = {"variable": "not set", "library": "not loaded", "stack": "none", "network": "none"}
+PLURALS = {"variable": "variables", "setting": "settings", "library": "libraries", "network": "network"}
+OTHER_LIBRARIES = "other libraries"
+NOT_KNOWN, NOTHING = "not recorded", "nothing"
+SECRET = re.compile("TOKEN|KEY|SECRET|PASS|CREDENTIAL", re.IGNORECASE)
+
+
+class Fact(NamedTuple):
+    """A row. launch: empty if it is of the stack itself. host: empty if it is not of one host.
+
+    value: as one line; None if there is none, which is unknown unless the group is of ABSENT.
+    """
+
+    launch: str
+    host: str
+    stack: str
+    shape: str
+    group: str
+    name: str
+    value: str | None
+
+    @property
+    def is_recorded(self) -> bool:
+        return self.value is not None or self.group in ABSENT
+
+    @property
+    def label(self) -> str:
+        return f"{self.group} {self.name}" if self.group in ("variable", "setting") else self.name
+
+    @property
+    def is_compared(self) -> bool:
+        """Whether it can be the same in two launches."""
+        return self.group != DETAIL and not (self.group == "variable" and self.name.startswith(NEW_EACH_LAUNCH))
+
+
+Values = dict[str | None, set[str]]  # of one fact: who has each value; None: not recorded
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A fact that differs between two sides, with all values of each as text. NOT_KNOWN names what one side lacks."""
+
+    name: str
+    reference: str
+    other: str
+
+
+def facts_of(headers: Iterable[dict], cells: Iterable[Cell], checked: Iterable[dict] = ()) -> list[Fact]:
+    """Return the facts on stacks, then on launches. headers: their first lines. checked: stacks of a preflight."""
+    cells = list(cells)
+    found = []
+    for cell in {cell.stack.name: cell for cell in cells}.values():
+        found.append(Fact("", "", cell.stack.name, "", "kind", "cluster", _text(cell.spec.get("cluster"))))
+        found += stack_facts(cell.stack)
+    programs = {
+        Fact("", "", cell.stack.name, "", "program", f"SHA-256 of {Path(path).name}", digest[:12])
+        for cell in cells
+        for path, digest in cell.spec.get("executables", {}).items()
+    }
+    with_digest = {fact.stack for fact in programs}  # there, a copy is no other program
+    found += sorted(programs)
+    found += [
+        Fact("", "", one["stack"], "", "network", f"NCCL {name}", _text(one["verdict"].get(name)))
+        for one in checked
+        for name in OF_NCCL
+    ]
+    of_launches = (fact for header in headers for fact in launch_facts(header))
+    return found + [fact for fact in of_launches if fact.group != "program" or fact.stack not in with_digest]
+
+
+def stack_facts(stack: Stack) -> Iterator[Fact]:
+    """Yield what a stack itself sets."""
+    steps = (" ".join(map(str, step.values())) for step in stack.settings.get("prologue") or ())
+    settings = {**stack.settings, "prologue": "; ".join(map(one_line, steps))}
+    found = [("kind", "kind", settings.get("kind"))]
+    found += [("stack", name.replace("_", " "), settings.get(name)) for name in OF_STACK]
+    found += [("variable", name, shown(name, value)) for name, value in (settings.get("env") or {}).items()]
+    yield from (Fact("", "", stack.name, "", group, name, _text(value)) for group, name, value in found)
+
+
+def shown(variable: str, value: object) -> str:
+    """Return the value of a variable as one line; of one that may be a secret, a short hash."""
+    text = str(value)
+    return f"sha256:{hashlib.sha256(text.encode()).hexdigest()[:8]}" if SECRET.search(variable) else one_line(text)
+
+
+def launch_facts(header: dict) -> Iterator[Fact]:
+    """Yield what a launch recorded, by the first line of its file."""
+    git, environment = header.get("git") or {}, header.get("environment") or {}
+    hosts = environment.get("hosts") or []
+    only = hosts[0]["host"] if len(hosts) == 1 else ""
+    place = header["stack"], shape(header["nodes"], header["gpus_per_node"])
+
+    def fact(group: str, name: str, value: object, host: str = only) -> Fact:
+        return Fact(header["launch"], host, *place, group, name, _text(value))
+
+    commit = git.get("commit") or ""
+    yield fact("commit", "commit", commit[:12] + (" (dirty)" if commit and git.get("is_dirty") else ""))
+    if not environment:
+        return
+    yield from (fact("version", name, environment.get(name.removesuffix(" version"))) for name in VERSIONS)
+    for path in environment.get("libraries") or []:
+        yield fact("library", family_of(Path(path).name) or OTHER_LIBRARIES, path)
+    for gpu in environment.get("gpus") or ([{}] if header.get("device") == "cuda" else []):
+        on = gpu.get("host") or only
+        yield fact("machine", "GPU", gpu.get("name"), on)
+        more = [name for name in gpu if name not in ("name", "host", "rank")]
+        yield from (fact(DETAIL, f"GPU {name.replace('_', ' ')}", gpu[name], on) for name in more)
+    for file in environment.get("programs") or []:
+        yield fact("program", "program", f"{file['path']} ({file['size_bytes']} bytes of {file['time_utc']})")
+    yield fact("machine", "threads per rank", environment.get("threads_per_rank"))
+    for host in hosts:
+        yield from (fact("machine", name, host.get(key), host["host"]) for name, key in OF_HOST.items())
+        yield fact("host", "hosts", host["host"], host["host"])
+        memory = host.get("memory_bytes")
+        yield fact(DETAIL, "memory", None if memory is None else size(memory), host["host"])
+    for group in ("setting", "variable"):
+        yield from (fact(group, name, value) for name, value in (environment.get(f"{group}s") or {}).items())
+
+
+def _text(value: object) -> str | None:
+    """Return a value as one line; None if there is none."""
+    if value in (None, "", [], {}):
+        return None
+    value = [f"{key}={of_key}" for key, of_key in value.items()] if isinstance(value, dict) else value
+    return one_line(" ".join(map(str, value)) if isinstance(value, list) else value)
+
+
+# What differs between launches, hosts, stacks, or two sides of a comparison.
+
+
+def values_by(facts: Iterable[Fact], subject: str, *by: str) -> dict[tuple[str, ...], Values]:
+    """Return who has each value, by group and label of a fact and these fields. subject: a field, such as launch."""
+    found: dict[tuple[str, ...], Values] = defaultdict(lambda: defaultdict(set))
+    recorded: dict[tuple[str, ...], set[str]] = defaultdict(set)
+    for fact in facts:
+        if who := getattr(fact, subject):
+            place = [getattr(fact, name) for name in by]
+            value = ABSENT.get(fact.group) if fact.value is None else fact.value
+            found[fact.group, fact.label, *place][value].add(who)
+            recorded["variable" if fact.group == "stack" else fact.group, *place].add(who)  # a stack has all its env
+    for (group, _, *place), values in found.items():
+        if group in ABSENT and (without := recorded[group, *place].difference(*values.values())):
+            values[ABSENT[group]] |= without
+    return found
+
+
+def differs(values: Values) -> bool:
+    """Return whether some lack a value that others have. What is not recorded differs from nothing."""
+    known = [of for value, of in values.items() if value is not None]
+    return any(of != set().union(*known) for of in known)
+
+
+def values_text(values: Values) -> str:
+    """Return the value of all, or how many have each: `570.86 in 213 of 214, 550.54 in 1 of 214`."""
+    num = len(set().union(*values.values()))
+    ordered = sorted(values.items(), key=lambda item: (-len(item[1]), str(item[0])))
+    texts = [(NOT_KNOWN if value is None else value, len(of)) for value, of in ordered]
+    return joined([text if of == num else f"{text} in {of} of {num}" for text, of in texts])
+
+
+def stack_texts(stack: Stack) -> list[str]:
+    """Return what a stack sets: `image 3f2a1c9d`, `MY_FACTOR=1.25`, `srun --mpi=pmix`, `prologue cuda/12.4`."""
+    found = [fact for fact in stack_facts(stack) if fact.value is not None]
+    image = [f"image {fact.value[:8]}" for fact in found if fact.name == "image id"]
+    env = [f"{fact.name}={fact.value}" for fact in found if fact.group == "variable"]
+    return image + env + [f"{fact.name} {fact.value}" for fact in found if fact.name in NAMED]
+
+
+def own_facts(campaign: FrozenCampaign) -> dict[str, list[str]]:
+    """Return for each stack what distinguishes it: what not all stacks set; of one stack, what the cluster does not."""
+    facts = {cell.stack.name: stack_texts(cell.stack) for cell in campaign.cells}
+    sets = [set(of) for of in facts.values()]
+    if len(sets) == 1:
+        cluster = {key: campaign.cluster.get(key) for key in ("env", *NAMED)}
+        sets.append(set(stack_texts(Stack("", cluster))))
+    common = set.intersection(*sets) if sets else set()
+    return {name: [fact for fact in of if fact not in common] for name, of in facts.items()}
+
+
+def differences(*sides: Iterable[Fact]) -> list[Difference]:
+    """Return which facts differ between two sides, in the order of facts.
+
+    A fact known on one side only is no difference; the last entry names it on the other side.
+    """
+    facts = [
+        fact._replace(launch=side) for side, of in zip("ab", sides, strict=True) for fact in of if fact.is_compared
+    ]
+    found, lacking = [], {"a": {}, "b": {}}
+    for (group, label), values in values_by(facts, "launch").items():
+        one, other = ({value for value, of in values.items() if side in of} - {None} for side in lacking)
+        if one and other:
+            found += [Difference(label, _joined(label, one), _joined(label, other))] if one != other else []
+        elif (one | other) - {ABSENT.get(group)}:
+            lacking["b" if one else "a"][PLURALS.get(group, label)] = None
+    names = [", ".join(of) or NOTHING for of in lacking.values()]
+    return [*found, Difference(NOT_KNOWN, *names)] if any(lacking.values()) else found
+
+
+def _joined(label: str, values: set[str]) -> str:
+    return f"{len(values)} files" if label == OTHER_LIBRARIES and len(values) > 1 else joined(sorted(values))
+
+
+def differences_by_stack(*campaigns: list[Fact]) -> list[Difference] | None:
+    """Return what differs between two campaigns, with the stack's name if it does not apply to all of both.
+
+    None if no stack is in both.
+    """
+    stacks = [dict.fromkeys(fact.stack for fact in facts) for facts in campaigns]
+    found = {
+        stack: differences(*([fact for fact in facts if fact.stack == stack] for facts in campaigns))
+        for stack in stacks[0]
+        if stack in stacks[1]
+    }
+    shared = [d for d in next(iter(found.values()), []) if all(d in of for of in found.values())]
+    own = [replace(d, name=f"{d.name} (stack {stack})") for stack, of in found.items() for d in of if d not in shared]
+    return shared + own if found else None
