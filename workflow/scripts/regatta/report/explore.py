@@ -21,9 +21,9 @@ from regatta.model.frozen import Cell, FrozenCampaign, Stack
 from regatta.report.cell_launches import OF_CELLS, WORST_FIRST, Texts, add_launches, launch_files, printable
 from regatta.report.page import marked_status
 from regatta.report.panels import Figure
-from regatta.report.stack_facts import stack_facts
 from regatta.store.collect import cell_row
 from regatta.store.csv_files import CELL
+from regatta.tables.facts import stack_texts
 
 URL_KEYS = {"subject": "model", "bucket_cap_mb": "bucket"}  # other facets have the name of their field
 NOT_CELLS = {"cell", "search", "sort"}  # other keys of an address
@@ -126,7 +126,7 @@ def _stack_facts(stack: Stack) -> str:
     kind, image, binds = map(stack.settings.get, ("kind", "image_id", "binds"))
     parts = [f"image {image}"] if image else []
     parts += [f"binds {', '.join(binds)}"] if binds else []
-    parts += [fact for fact in stack_facts(stack) if not fact.startswith("image ")]
+    parts += [fact for fact in stack_texts(stack) if not fact.startswith("image ")]
     return printable("; ".join([f"{stack.name} ({kind or 'kind unknown'})", *parts]))
 
 

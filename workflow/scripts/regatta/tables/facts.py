@@ -27,6 +27,7 @@ NEW_EACH_LAUNCH = (  # variables that do not describe the software
     *("MASTER_", "TORCHELASTIC_"),
     *(v for launcher in LAUNCHERS.values() for v in launcher.ranks.variables),
 )
+DIRTY = " (dirty)"  # after a commit
 DETAIL = "detail"  # group of facts that are only listed
 # Of a fact that is absent where others of its group were recorded. Of other groups, it is unknown.
 ABSENT = {"variable": "not set", "library": "not loaded", "stack": "none", "network": "none"}
@@ -105,11 +106,11 @@ def stack_facts(stack: Stack) -> Iterator[Fact]:
     settings = {**stack.settings, "prologue": "; ".join(map(one_line, steps))}
     found = [("kind", "kind", settings.get("kind"))]
     found += [("stack", name.replace("_", " "), settings.get(name)) for name in OF_STACK]
-    found += [("variable", name, shown(name, value)) for name, value in (settings.get("env") or {}).items()]
+    found += [("variable", name, shown_variable(name, value)) for name, value in (settings.get("env") or {}).items()]
     yield from (Fact("", "", stack.name, "", group, name, _text(value)) for group, name, value in found)
 
 
-def shown(variable: str, value: object) -> str:
+def shown_variable(variable: str, value: object) -> str:
     """Return the value of a variable as one line; of one that may be a secret, a short hash."""
     text = str(value)
     return f"sha256:{hashlib.sha256(text.encode()).hexdigest()[:8]}" if SECRET.search(variable) else one_line(text)
@@ -126,7 +127,7 @@ def launch_facts(header: dict) -> Iterator[Fact]:
         return Fact(header["launch"], host, *place, group, name, _text(value))
 
     commit = git.get("commit") or ""
-    yield fact("commit", "commit", commit[:12] + (" (dirty)" if commit and git.get("is_dirty") else ""))
+    yield fact("commit", "commit", commit[:12] + (DIRTY if commit and git.get("is_dirty") else ""))
     if not environment:
         return
     yield from (fact("version", name, environment.get(name.removesuffix(" version"))) for name in VERSIONS)
@@ -144,6 +145,7 @@ def launch_facts(header: dict) -> Iterator[Fact]:
         yield from (fact("machine", name, host.get(key), host["host"]) for name, key in OF_HOST.items())
         yield fact("host", "hosts", host["host"], host["host"])
         memory = host.get("memory_bytes")
+        yield fact(DETAIL, "ranks", len(host.get("ranks") or ()), host["host"])
         yield fact(DETAIL, "memory", None if memory is None else size(memory), host["host"])
     for group in ("setting", "variable"):
         yield from (fact(group, name, value) for name, value in (environment.get(f"{group}s") or {}).items())
@@ -167,27 +169,33 @@ def values_by(facts: Iterable[Fact], subject: str, *by: str) -> dict[tuple[str, 
     for fact in facts:
         if who := getattr(fact, subject):
             place = [getattr(fact, name) for name in by]
-            value = ABSENT.get(fact.group) if fact.value is None else fact.value
-            found[fact.group, fact.label, *place][value].add(who)
-            recorded["variable" if fact.group == "stack" else fact.group, *place].add(who)  # a stack has all its env
+            found[fact.group, fact.label, *place][fact.value or ABSENT.get(fact.group)].add(who)
+            for group in ("stack", "variable") if fact.group == "stack" else (fact.group,):  # a stack has all its env
+                recorded[group, *place].add(who)
     for (group, _, *place), values in found.items():
         if group in ABSENT and (without := recorded[group, *place].difference(*values.values())):
             values[ABSENT[group]] |= without
     return found
 
 
-def differs(values: Values) -> bool:
-    """Return whether some lack a value that others have. What is not recorded differs from nothing."""
+def differing(values: Values) -> set[str]:
+    """Return who has a known value, if some lack one that others have. What is not recorded differs from nothing."""
     known = [of for value, of in values.items() if value is not None]
-    return any(of != set().union(*known) for of in known)
+    everyone = set().union(*known)
+    return everyone if any(of != everyone for of in known) else set()
 
 
-def values_text(values: Values) -> str:
-    """Return the value of all, or how many have each: `570.86 in 213 of 214, 550.54 in 1 of 214`."""
+def values_texts(values: Values) -> list[str]:
+    """Return the value of all, or how many have each: `570.86 in 213 of 214`, `550.54 in 1 of 214`."""
     num = len(set().union(*values.values()))
     ordered = sorted(values.items(), key=lambda item: (-len(item[1]), str(item[0])))
     texts = [(NOT_KNOWN if value is None else value, len(of)) for value, of in ordered]
-    return joined([text if of == num else f"{text} in {of} of {num}" for text, of in texts])
+    return [text if of == num else f"{text} in {of} of {num}" for text, of in texts]
+
+
+def known_values(facts: Iterable[Fact], name: str) -> list[str]:
+    """Return the distinct known values of a fact."""
+    return sorted({fact.value for fact in facts if fact.name == name and fact.value is not None})
 
 
 def stack_texts(stack: Stack) -> list[str]:

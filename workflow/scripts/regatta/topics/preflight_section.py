@@ -1,19 +1,19 @@
 """The report's section on the preflight: failed stacks with what to do, then all stacks side by side."""
 
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
-from regatta.core.text import NOT_PLANNED, UNKNOWN, one_line, plural, shape
+from regatta.core.text import one_line, plural, shape
 from regatta.kit.kinds import LOW, NOTE, RESULT, Kind, joined
 from regatta.report.findings import PREFLIGHT, Finding, Source
-from regatta.report.panels import Section
+from regatta.report.page import facts_table, marked_status
+from regatta.report.panels import Section, Table
 from regatta.run.preflight_verdict import libraries_named
+from regatta.tables.facts import Fact
 from regatta.topics.base import ReportData, Topic
 
 SHOWN_LIBRARIES = ("libnccl", "libnccl-net", "libfabric", "libcxi", "libibverbs", "libmpi")
-PATHS = ("image", *SHOWN_LIBRARIES)
-
-PreflightRow = tuple[str, list[list[str]], bool]  # name, the lines of each stack's cell, whether they are paths
 
 
 def section(data: ReportData) -> Section | None:
@@ -21,8 +21,8 @@ def section(data: ReportData) -> Section | None:
         return None
     stacks = [_stack(stack) for stack in data.preflight["stacks"]]
     content = {"shape": shape(data.preflight["nodes"], data.preflight["gpus_per_node"]), "stacks": stacks}
+    content["table"] = preflight_table(data.preflight)
     state = ("ok", "good") if all(stack["ok"] for stack in stacks) else ("failed", "bad")
-    content["rows"] = preflight_rows(data.preflight)
     return Section("preflight", "Preflight", template="preflight.html.j2", content=content, state=state)
 
 
@@ -79,44 +79,39 @@ def _stack(stack: dict) -> dict:
     }
 
 
-def preflight_rows(preflight: dict) -> list[PreflightRow]:
-    """Return the rows of the table on a preflight's result (docs/contracts.md), without those that are empty."""
-    columns = [_lines(stack, "nccl" in preflight["backends"]) for stack in preflight["stacks"]]
-    names = dict.fromkeys(name for column in columns for name in column)
-    rows = [(name, [column[name] for column in columns], name in PATHS) for name in names]
-    return [row for row in rows if any(cell not in ([NOT_PLANNED], [UNKNOWN]) for cell in row[1])]
+def preflight_table(preflight: dict) -> Table:
+    """Return the facts of a preflight's result (docs/contracts.md), with a column for each stack."""
+    found = (fact for stack in preflight["stacks"] for fact in _facts(stack, "nccl" in preflight["backends"]))
+    caption = "Hardware and software by stack. Libraries: origin (image or host) and path"
+    return facts_table(caption, found, "stack")
 
 
-def _lines(stack: dict, has_nccl: bool) -> dict[str, list[str]]:
-    """Return the lines of each cell of a stack; what its ranks report is n/a if they wrote none."""
-    verdict, report, ranks = stack["verdict"], stack["seen"], (stack["seen"] or {"ranks": []})["ranks"]
-    found = {"kind": _known(stack["kind"]), "image": _known(stack["image"], stack["image_id"])}
-    found |= {name: [UNKNOWN] for name in ("ranks", "GPUs", "backends", "torch", "driver")}
+def _facts(stack: dict, has_nccl: bool) -> Iterator[Fact]:
+    """Yield the facts on a stack; none of its ranks if they wrote no report."""
+    verdict, report = stack["verdict"], stack["seen"]
+    ranks = report["ranks"] if report else []
+    found = {("stack", "result"): [marked_status("ok" if verdict["ok"] else "failed")]}
+    found |= {("stack", "kind"): [stack["kind"]], ("stack", "image"): [stack["image"], stack["image_id"]]}
     if report:
         hosts = list(dict.fromkeys(one_line(rank["host"]) for rank in ranks))
-        found["ranks"] = [f"{plural(len(ranks), 'rank')} on {plural(len(hosts), 'host')}", joined(hosts)]
-        gpus = sorted(Counter(one_line(gpu.get("name")) for gpu in report["environment"]["gpus"]).items())
-        found["GPUs"] = [f"{num} \N{MULTIPLICATION SIGN} {name}" for name, num in gpus] or ["none"]
-        tried = (f"{one['backend']} {'ok' if one['ok'] else 'failed'}" for one in report["backends"])
-        found["backends"] = _known(*tried)
-        for key in ("torch", "driver"):
-            found[key] = _known(*sorted({str(rank[key]) for rank in ranks if rank[key] is not None}))
+        gpus = sorted(Counter(gpu.get("name") for gpu in report["environment"]["gpus"]).items(), key=str)
+        found |= {
+            ("ranks", "ranks"): [f"{plural(len(ranks), 'rank')} on {plural(len(hosts), 'host')}"],
+            ("ranks", "hosts"): [joined(hosts)],
+            ("ranks", "GPUs"): [f"{num} \N{MULTIPLICATION SIGN} {name}" for name, num in gpus] or ["none"],
+            ("ranks", "backends"): [f"{b['backend']} {'ok' if b['ok'] else 'failed'}" for b in report["backends"]],
+        }
+        found |= {("ranks", key): [rank[key] for rank in ranks] for key in ("torch", "driver")}
     if has_nccl:
-        provider = f"provider {verdict['provider']}" if verdict["provider"] else None
-        found["NCCL"] = _known(verdict["nccl"], otherwise=UNKNOWN)
-        found["network"] = _known(verdict["network"], provider, otherwise=UNKNOWN)
-        found["NCCL plugin"] = _known(verdict["plugin"])
-        found["transports"] = _known(*verdict["transports"], otherwise=UNKNOWN)
+        provider = [f"provider {verdict['provider']}"] if verdict["provider"] else []
+        found |= {("nccl", "NCCL"): [verdict["nccl"]], ("nccl", "network"): [verdict["network"], *provider]}
+        found |= {("nccl", "NCCL plugin"): [verdict["plugin"]], ("nccl", "transports"): verdict["transports"]}
     for name in SHOWN_LIBRARIES:
         libraries = (library for rank in ranks for library in libraries_named(name, rank["libraries"]))
-        paths = sorted({f"{library['origin']}: {library['path']}" for library in libraries})
-        found[name] = _known(*paths) if report else [UNKNOWN]
-    return found
-
-
-def _known(*values: object, otherwise: str = NOT_PLANNED) -> list[str]:
-    """Return the lines of a cell: the known values, or `otherwise`."""
-    return [one_line(value) for value in values if value is not None] or [otherwise]
+        found["library", name] = [f"{library['origin']}: {library['path']}" for library in libraries]
+    for (group, name), values in found.items():
+        known = [one_line(value) for value in values if value is not None]
+        yield from (Fact("", "", one_line(stack["stack"]), "", group, name, value) for value in known)
 
 
 TOPIC = Topic(*("preflight", "Preflight", {}, section, findings), is_of_sweeps=True, is_judge=True, kinds=KINDS)

@@ -12,8 +12,8 @@ from regatta.kit.kinds import FAIR, LOW, NOTE, RESULT, SUMMARY, Value, joined
 from regatta.report.commands import price_text
 from regatta.report.findings import Finding
 from regatta.report.page import shown_status
-from regatta.report.stack_facts import facts_text, own_facts
 from regatta.store.history import ALWAYS_RETRIED
+from regatta.tables.facts import own_facts
 from regatta.topics.base import ReportData, invalid_cells, once_per_report, plain_rows, unreliable_cells
 
 # Lines by id: what was compared, which is best, how it scales, what failed. Others come before what failed.
@@ -208,7 +208,7 @@ def subject(data: ReportData) -> Line:
         num_nodes = len({host for cell in cells for host in cell.hosts})
         parts.append(f"{plural(num_nodes, 'node')}, {'one by one' if sweep == 'nodes' else 'in pairs'}")
     kinds = {cell.stack.name: KINDS_OF_STACKS.get(cell.stack.settings.get("kind")) for cell in cells}
-    about = {stack: [kinds.get(stack), facts_text(of)] for stack, of in own_facts(data.campaign).items()}
+    about = {stack: [kinds.get(stack), joined(of)] for stack, of in own_facts(data.campaign).items()}
     about = {stack: "; ".join(filter(None, of)) for stack, of in about.items()}
     shown = [f"{stack} ({about[stack]})" if about[stack] else stack for stack in stacks]
     parts.append(f"stack {shown[0]}" if len(stacks) == 1 else f"stacks {joined(shown)}")
