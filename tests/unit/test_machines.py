@@ -117,6 +117,42 @@ def test_what_an_imported_file_does_not_state_differs_from_nothing(tmp_path, one
     assert [text.partition(": ")[2] for text in texts] == mixed
 
 
+NUM_LAUNCHES = 214
+
+
+def planted(tmp_path, drivers):
+    """Return the report's data on launches on GPUs, of which each has the driver of its number, else 570.86."""
+    cells = [collective_cell(4096, 1, 2, device="cuda")]
+    campaign = make_campaign(cells, device="cuda", repeats=NUM_LAUNCHES)
+    names = [f"b-l{repeat:03d}-a00" for repeat in range(NUM_LAUNCHES)]
+    rows = [
+        {"cell": cells[0]["id"], "benchmark": "collective", "repeat": repeat, "launch": name, "status": "ok"}
+        for repeat, name in enumerate(names)
+    ]
+    headers = [
+        make_header(campaign, name, repeat, cells, "2026-11-21T03:00:00Z", driver=drivers.get(repeat, "570.86"))
+        for repeat, name in enumerate(names)
+    ]
+    return report_data(campaign, make_table(rows, MEASUREMENTS), headers)
+
+
+@pytest.mark.parametrize(
+    ("drivers", "mixed"),
+    [
+        ({}, []),
+        ({77: "550.54"}, ["driver of stack host: 570.86 in 213 of 214, 550.54 in 1 of 214"]),
+        ({77: "550.54", 5: "550.54", 6: None}, ["driver of stack host: 570.86 in 211 of 214, 550.54 in 2 of 214, not recorded in 1 of 214"]),
+        ({77: None}, []),
+        (dict.fromkeys(range(1, NUM_LAUNCHES)), []),
+    ],
+)  # fmt: skip
+def test_one_launch_of_214_with_another_driver_is_found_and_an_unknown_driver_is_no_other_one(tmp_path, drivers, mixed):
+    found = {one.kind: one for one in findings(planted(tmp_path, drivers))}
+    assert (found["mixed_versions"].words["mixed"] if "mixed_versions" in found else []) == mixed
+    num_unknown = sum(driver is None for driver in drivers.values())
+    assert found["unknown_versions"].values["num"].get("driver", 0) == num_unknown
+
+
 def test_damaged_files_are_named_first_with_the_command_that_repairs(tmp_path):
     problems = {"corrupt": ["l.jsonl: line 3"], "invalid": [], "after_now": [{"time_utc": "2031", "launch": "l"}]}
     data = report_data(make_campaign([]), make_table([], MEASUREMENTS), problems=problems)
