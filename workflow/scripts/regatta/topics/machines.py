@@ -143,7 +143,7 @@ def _mixed(data: ReportData) -> list[Finding]:
         facts = [fact for fact in data.facts if fact.group == group and fact.is_compared]
         facts = [fact._replace(value=fact.value and fact.value.removesuffix(DIRTY)) for fact in facts]
         for alike in benchmarks if kind == "mixed_machines" else [{fact.launch for fact in facts}]:
-            of_alike = values_by((fact for fact in facts if fact.launch in alike), "launch", *by)
+            of_alike = values_by([fact for fact in facts if fact.launch in alike], "launch", *by)
             for (_, label, *place), values in of_alike.items():
                 if found := differing(values):
                     where = f"stack {', '.join(place)}" if place else "all"
@@ -155,7 +155,7 @@ def _mixed(data: ReportData) -> list[Finding]:
 
 def _unlike_nodes(facts: list[Fact]) -> list[Finding]:
     """Return the finding on nodes of a sweep that differ from most others in versions, hardware or settings."""
-    compared = (fact for fact in facts if fact.is_compared and fact.group in ("version", *MACHINE))
+    compared = [fact for fact in facts if fact.is_compared and fact.group in ("version", *MACHINE)]
     found, unlike = [], set()
     for (_, label), values in values_by(compared, "host").items():
         by_value = {UNKNOWN if value is None else value: nodes for value, nodes in values.items()}

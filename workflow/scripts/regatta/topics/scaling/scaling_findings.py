@@ -313,7 +313,7 @@ def _certainty(finding: Finding) -> str:
 @once_per_report
 def threads_text(data: ReportData) -> str:
     """Return how many threads each rank had, by shape (on CPUs); empty if nothing differs."""
-    facts = (fact for fact in data.facts if fact.name == "threads per rank" and fact.value is not None)
+    facts = [fact for fact in data.facts if fact.name == "threads per rank" and fact.value is not None]
     by_shape = {place: values for (*_, place), values in values_by(facts, "launch", "shape").items()}
     if data.device != "cpu" or len(set(map(frozenset, by_shape.values()))) < 2:
         return ""
