@@ -7,8 +7,9 @@ from synthetic import CLUSTER, analyse, collective_cell, make_campaign, make_hea
 from synthetic_stacks import write_stacks
 
 from regatta.kit.kinds import LOW, NOTE
-from regatta.report.cell_launches import hosts_by_launch, other_results
+from regatta.report.cell_launches import other_results
 from regatta.store.csv_files import MEASUREMENTS, make_table
+from regatta.tables.times import hosts_by_launch
 from regatta.topics import catalog
 from regatta.topics.machines import TOPIC, findings
 from regatta.topics.timeline import overlaps

@@ -26,13 +26,12 @@ from synthetic import (
 
 import warm_start
 from regatta.report.explore import decoded
-from regatta.report.headline import headline_figure
 from regatta.report.page import LIMITS, provenance, script_source
 from regatta.report.panels import Figure, Section, Table
 from regatta.topics import machines
 from regatta.topics.base import unreliable_cells
 from regatta.topics.catalog import TABLES, drawn_figures, render
-from regatta.topics.summary import summary
+from regatta.topics.summary import headline_figure, summary
 
 SCRIPTS = Path(__file__).resolve().parents[2] / "workflow" / "scripts"
 STYLE = re.compile(r"(left|right): [\d.]+%(; width: [\d.]+%)?|([\w-]+: ?[^:;]+(; ?|$))*")

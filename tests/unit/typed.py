@@ -6,6 +6,7 @@ from regatta.compare import gate
 from regatta.model.frozen import FrozenCampaign, FrozenCell
 from regatta.model.launches import LaunchHeader
 from regatta.store import collect as store
+from regatta.store import csv_files
 from regatta.tables import baselines, cells
 from regatta.topics import catalog
 from regatta.topics.comparison import comparison_tables as comparison
@@ -40,7 +41,7 @@ def _takes_json(function):
 alike_stacks = _takes_json(comparison.alike_stacks)
 baselines_of = _takes_json(baselines.baselines_of)
 cell_pairs = _takes_json(comparison.cell_pairs)
-cell_row = _takes_json(store.cell_row)
+cell_row = _takes_json(csv_files.cell_row)
 collect = _takes_json(catalog.collect)
 comparisons_table = _takes_json(comparison.comparisons_table)
 judge = _takes_json(gate.judge)

@@ -21,8 +21,7 @@ from regatta.model.frozen import Cell, FrozenCampaign, Stack
 from regatta.report.cell_launches import OF_CELLS, WORST_FIRST, Texts, add_launches, launch_files, printable
 from regatta.report.page import marked_status
 from regatta.report.panels import Figure
-from regatta.store.collect import cell_row
-from regatta.store.csv_files import CELL
+from regatta.store.csv_files import CELL, cell_row
 from regatta.tables.facts import stack_texts
 
 URL_KEYS = {"subject": "model", "bucket_cap_mb": "bucket"}  # other facets have the name of their field

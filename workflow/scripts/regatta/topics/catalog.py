@@ -16,7 +16,6 @@ from regatta.kit.kinds import NOTE, RESULT, WARNINGS
 from regatta.model.frozen import FrozenCampaign
 from regatta.report import explore, page
 from regatta.report.findings import Finding
-from regatta.report.headline import figures_of_page, headline_figure, without_headline
 from regatta.report.panels import Figure, Section
 from regatta.store.collect import read_collected, read_store, summaries_beside, write_collected
 from regatta.store.csv_files import COLLECTED, columns_in, make_table, read_csv, write_csv
@@ -51,7 +50,7 @@ from regatta.topics.fits import fits_section as fits
 from regatta.topics.scaling import scaling_section as scaling
 from regatta.topics.stragglers import straggler_section as stragglers
 from regatta.topics.stragglers.waits import rows_of_json, waits_of
-from regatta.topics.summary import MARKS, answer_json, summary
+from regatta.topics.summary import MARKS, answer_json, figures_of_page, headline_figure, summary, without_headline
 from regatta.topics.sweep import sweep_section as sweep
 
 TOPICS: tuple[Topic, ...] = (
