@@ -22,7 +22,6 @@ from regatta.core.moderation import MIN_LAUNCHES
 from regatta.core.names import slug
 from regatta.core.statistics import CONFIDENCE, MIN_SAMPLES_INTERVAL, Z_95
 from regatta.core.text import UNKNOWN, natural, nodes_text, plural, rank_time, size, status_text, with_minus_signs
-from regatta.kit.kinds import joined
 from regatta.model.frozen import FrozenCampaign
 from regatta.report.findings import (
     HEADERS,
@@ -38,7 +37,7 @@ from regatta.report.findings import (
 from regatta.report.panels import MOST_FIGURES, Section, Table, drawn_and_listed
 from regatta.store.launch_files import launch_paths, read_one_line
 from regatta.store.records import one_line, violation
-from regatta.tables.facts import SECRET, Fact, known_values, shown_variable, values_by, values_texts
+from regatta.tables.facts import SECRET, Fact, known_values, shown_variable, values_by
 
 TEMPLATES = Path(__file__).resolve().parents[3] / "report"
 MOST_CELLS_IN_FULL = 1000  # beyond this, the page is kept small: see is_large
@@ -62,8 +61,12 @@ LIMITS = {  # of templates
     "confidence": f"{100 * CONFIDENCE:g}",
     "z": Z_95,
 }
-PROVENANCE = ("version", "machine", "detail", "library", "variable", "setting")  # groups of facts
-OF_LAUNCH = ("ranks", "threads per rank")  # facts that do not describe a host
+PROVENANCE = {  # tables of facts by stack: the groups of each
+    "Software": ("stack", "version", "commit"),
+    "Environment variables": ("variable",),
+    "PyTorch settings": ("setting",),
+}
+OF_HOSTS = ("machine", "detail")
 
 
 @cache
@@ -177,36 +180,15 @@ def machine_line(campaign: FrozenCampaign, known: list[Fact], measurements: pd.D
     return [f"cluster {campaign.cluster['name']}", *found, *used, *when]
 
 
-def facts(
-    campaign: FrozenCampaign, known: list[Fact], measurements: pd.DataFrame, launches: pd.DataFrame | None = None
-) -> list[tuple[str, str]]:
-    """Return (name, value) of the page's head: what ran, where and when. A fact with several values shows them all.
-
-    launches: launches.csv, for the parts of the cell time.
-    """
+def facts(campaign: FrozenCampaign, measurements: pd.DataFrame, launches: pd.DataFrame) -> list[tuple[str, str]]:
+    """Return (name, value) of what ran where and when. launches: launches.csv, for the parts of the cell time."""
     times = sorted(measurements["time_utc"].dropna())
-    found = [("Cluster", nodes_text(campaign.cluster)), ("Device", campaign.device)]
-    if campaign.device != "cpu":
-        found.append(("GPU", values_text(known, "GPU")))
-    if images := sorted({f"{fact.stack} {fact.value[:8]}" for fact in known if fact.name == "image id" and fact.value}):
-        found.append(("Images", ", ".join(images)))
     first, last = (times[0], times[-1]) if times else (UNKNOWN, UNKNOWN)
     when = [("Imported", last)] if campaign.imported else [("First record", first), ("Last record", last)]
-    if launches is not None and cell_hours(measurements) is not None:
-        found.append(("Cell time", cell_time_text(measurements, launches, campaign.device)))
-    names = {"CPU": "CPU", "Cores per host": "cores per host", "Memory per host": "memory", "torch": "torch"}
-    return [
-        *found,
-        *((label, values_text(known, name)) for label, name in names.items()),
-        *when,
-        ("Commit", values_text(known, "commit")),
-        ("Launches per cell", str(campaign.repeats)),
-    ]
-
-
-def values_text(known: list[Fact], name: str) -> str:
-    """Return the distinct known values of a fact, or n/a."""
-    return ", ".join(known_values(known, name)) or UNKNOWN
+    if cell_hours(measurements) is not None:
+        when.append(("Cell time", cell_time_text(measurements, launches, campaign.device)))
+    place = [("Cluster", nodes_text(campaign.cluster)), ("Device", campaign.device)]
+    return [*place, *when, ("Launches per cell", str(campaign.repeats))]
 
 
 def shown_status(rows: pd.DataFrame) -> pd.Series:
@@ -257,20 +239,17 @@ def facts_table(caption: str, known: Iterable[Fact], by: str) -> Table:
 
 
 def provenance(known: list[Fact], headers: list[dict]) -> dict:
-    """Return what ran where: versions by stack, hosts, libraries, variables, and the command line of each launch."""
-    groups = {group: [fact for fact in known if fact.group == group and fact.launch] for group in PROVENANCE}
-    of_hosts = [fact for fact in groups["machine"] + groups["detail"] if fact.host and fact.name not in OF_LAUNCH]
-    hosts = facts_table("Hosts", of_hosts, "host")
+    """Return what ran where: software by stack, hosts, libraries, and the command line of each launch."""
+    recorded = [fact for fact in known if fact.value is not None]
+    tables = [
+        facts_table(title, (fact for fact in recorded if fact.group in groups), "stack")
+        for title, groups in PROVENANCE.items()
+    ]
+    hosts = facts_table("Hosts", (fact for fact in recorded if fact.host and fact.group in OF_HOSTS), "host")
     heading, *rows = zip(hosts.columns, *hosts.rows, strict=True)  # of many hosts: below each other
-    hosts = replace(hosts, columns=heading, rows=tuple(rows))
-    tables = facts_table("Versions by stack", groups["version"], "stack"), hosts
-    lists = {"Libraries loaded": sorted({fact.value for fact in groups["library"]})}
-    for group, title in (("variable", "Environment variables"), ("setting", "PyTorch settings")):
-        found = sorted(values_by(groups[group], "launch").items())
-        lists[title] = [f"{label.partition(' ')[2]}={joined(values_texts(values))}" for (_, label), values in found]
     return {
-        "tables": [table for table in tables if table.rows],
-        "lists": {title: items for title, items in lists.items() if items},
+        "tables": [table for table in (*tables, replace(hosts, columns=heading, rows=tuple(rows))) if table.rows],
+        "libraries": sorted({fact.value for fact in recorded if fact.group == "library"}),
         "launches": [(one_line(h.get("launch")), " ".join(map(one_line, h.get("argv") or []))) for h in headers],
     }
 

@@ -270,7 +270,7 @@ def _content(data: ReportData, shown: list[Section], block: dict) -> dict:
         "headline": headline,
         "titles": {one.id: one.title for section in shown for one in (section, *section.parts)},
         "machine": page.machine_line(campaign, data.facts, measurements),
-        "facts": page.facts(campaign, data.facts, measurements, data.tables["launches"]),
+        "facts": page.facts(campaign, measurements, data.tables["launches"]),
         "counts": page.status_counts(measurements),
         "num_planned": int(measurements["repeat"].notna().sum()),
         "num_missing": int((measurements["status"] == "not_measured").sum()),
