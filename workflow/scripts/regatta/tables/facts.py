@@ -8,6 +8,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -131,8 +132,7 @@ def launch_facts(header: dict) -> Iterator[Fact]:
     if not environment:
         return
     yield from (fact("version", name, environment.get(name.removesuffix(" version"))) for name in VERSIONS)
-    for path in environment.get("libraries") or []:
-        yield fact("library", family_of(Path(path).name) or OTHER_LIBRARIES, path)
+    yield from (fact("library", _library(path), path) for path in environment.get("libraries") or [])
     for gpu in environment.get("gpus") or ([{}] if header.get("device") == "cuda" else []):
         on = gpu.get("host") or only
         yield fact("machine", "GPU", gpu.get("name"), on)
@@ -151,12 +151,20 @@ def launch_facts(header: dict) -> Iterator[Fact]:
         yield from (fact(group, name, value) for name, value in (environment.get(f"{group}s") or {}).items())
 
 
+@cache
+def _library(path: str) -> str:
+    return family_of(Path(path).name) or OTHER_LIBRARIES
+
+
 def _text(value: object) -> str | None:
     """Return a value as one line; None if there is none."""
     if value in (None, "", [], {}):
         return None
     value = [f"{key}={of_key}" for key, of_key in value.items()] if isinstance(value, dict) else value
-    return one_line(" ".join(map(str, value)) if isinstance(value, list) else value)
+    return _line(" ".join(map(str, value)) if isinstance(value, list) else str(value))
+
+
+_line = cache(one_line)  # launches repeat most values
 
 
 # What differs between launches, hosts, stacks, or two sides of a comparison.
