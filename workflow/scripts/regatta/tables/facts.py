@@ -1,6 +1,6 @@
 """The facts on launches, hosts and stacks, one row each, and how they differ. What is not recorded is unknown.
 
-Without pandas, which planning does not load.
+Tuples, not a data frame: values are grouped in many small groups.
 """
 
 import hashlib
@@ -51,10 +51,6 @@ class Fact(NamedTuple):
     group: str
     name: str
     value: str | None
-
-    @property
-    def is_recorded(self) -> bool:
-        return self.value is not None or self.group in ABSENT
 
     @property
     def label(self) -> str:
