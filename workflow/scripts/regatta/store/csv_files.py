@@ -10,6 +10,7 @@ import io
 import itertools
 import re
 from collections.abc import Callable, Collection, Iterable
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
@@ -17,8 +18,7 @@ import pandas as pd
 from regatta.core.benchmarks import Benchmark, Result, all_axes, built_in_names, result_columns
 from regatta.core.errors import UserError
 from regatta.core.statistics import PERCENTILES
-from regatta.core.text import shape
-from regatta.kit.columns import FLAG, REAL, TEXT, WHOLE, Column, Columns, in_file
+from regatta.kit.columns import FLAG, REAL, SHAPE, TEXT, WHOLE, Column, Columns, in_file
 from regatta.model.frozen import FrozenCampaign, FrozenCell
 from regatta.store.launch_files import write_text
 from regatta.store.records import MEMORY_BYTES, RANK_BYTES, one_line
@@ -202,15 +202,11 @@ _JOB_TIMES = "first and last line of one job in `jobs.jsonl`; `end_utc` is empty
 _SHAPE = "its shape: nodes, and ranks per node"
 
 
-def _shape_text(row) -> str:
-    return shape(row.nodes, row.gpus_per_node)
-
-
 LAUNCHES = Columns(
     Column("batch", "batch", TEXT, table="launches", help="its batch"),
     *in_file(TEXT, "the launch", "launch"),
     Column("stack", "stack", TEXT, table="launches", help="its stack"),
-    Column("nodes", "shape", WHOLE, table="launches", text=_shape_text, help=_SHAPE),
+    replace(SHAPE, table="launches", help=_SHAPE),
     *in_file(WHOLE, _SHAPE, "gpus_per_node"),
     Column("hosts", "hosts", TEXT, table="launches", help="hosts in the order of their ranks; empty if unknown"),
     *in_file(TEXT, _LAUNCH_TIMES, "start_utc", "end_utc"),

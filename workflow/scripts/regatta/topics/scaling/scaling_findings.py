@@ -9,10 +9,9 @@ from regatta.core.moderation import CONFIDENCE, MIN_LAUNCHES
 from regatta.core.names import PLACE, SEPARATOR, CellName
 from regatta.core.text import is_unknown, natural, plural, rank_word, ranks_word, with_minus_signs
 from regatta.core.verdicts import Verdict
-from regatta.kit.columns import Row, table_rows
+from regatta.kit.columns import Row, launches, table_rows
 from regatta.kit.kinds import FAIR, RESULT, SUMMARY, Kind, Value
 from regatta.report.findings import Finding, Source, of_cells, percent_number
-from regatta.report.panels import launches
 from regatta.tables.baselines import (
     EFFICIENCY,
     PARTS_OF_LOSS,
