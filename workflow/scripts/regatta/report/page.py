@@ -242,10 +242,10 @@ def provenance(known: list[Fact], headers: list[dict]) -> dict:
     """Return what ran where: software by stack, hosts, libraries, and the command line of each launch."""
     recorded = [fact for fact in known if fact.value is not None]
     tables = [
-        facts_table(title, (fact for fact in recorded if fact.group in groups), "stack")
+        facts_table(title, [fact for fact in recorded if fact.group in groups], "stack")
         for title, groups in PROVENANCE.items()
     ]
-    hosts = facts_table("Hosts", (fact for fact in recorded if fact.host and fact.group in OF_HOSTS), "host")
+    hosts = facts_table("Hosts", [fact for fact in recorded if fact.host and fact.group in OF_HOSTS], "host")
     heading, *rows = zip(hosts.columns, *hosts.rows, strict=True)  # of many hosts: below each other
     return {
         "tables": [table for table in (*tables, replace(hosts, columns=heading, rows=tuple(rows))) if table.rows],

@@ -81,7 +81,7 @@ def _stack(stack: dict) -> dict:
 
 def preflight_table(preflight: dict) -> Table:
     """Return the facts of a preflight's result (docs/contracts.md), with a column for each stack."""
-    found = (fact for stack in preflight["stacks"] for fact in _facts(stack, "nccl" in preflight["backends"]))
+    found = [fact for stack in preflight["stacks"] for fact in _facts(stack, "nccl" in preflight["backends"])]
     caption = "Hardware and software by stack. Libraries: origin (image or host) and path"
     return facts_table(caption, found, "stack")
 
