@@ -37,7 +37,7 @@ from regatta.report.findings import (
 from regatta.report.panels import MOST_FIGURES, Section, Table, drawn_and_listed
 from regatta.store.launch_files import launch_paths, read_one_line
 from regatta.store.records import one_line, violation
-from regatta.tables.facts import SECRET, Fact, known_values, shown_variable, values_by
+from regatta.tables.facts import ABSENT, SECRET, Fact, known_values, shown_variable, values_by
 
 TEMPLATES = Path(__file__).resolve().parents[3] / "report"
 MOST_CELLS_IN_FULL = 1000  # beyond this, the page is kept small: see is_large
@@ -67,6 +67,7 @@ PROVENANCE = {  # tables of facts by stack: the groups of each
     "PyTorch settings": ("setting",),
 }
 OF_HOSTS = ("machine", "detail")
+OF_LAUNCHES = ("ranks", "threads per rank")  # of these groups
 
 
 @cache
@@ -228,28 +229,32 @@ def read_headers(launches: Path, measurements: pd.DataFrame) -> list[dict]:
 
 
 def facts_table(caption: str, known: Iterable[Fact], by: str) -> Table:
-    """Return a row for each fact with its values in a column for each stack or host (by)."""
+    """Return a row for each fact that has a value, with its values in a column for each stack or host (by)."""
     found = values_by(known, by)
     places = sorted(set().union(*(of for values in found.values() for of in values.values())), key=natural)
-    rows = (
-        (label, *(", ".join(value for value, of in values.items() if value and at in of) or UNKNOWN for at in places))
-        for (_, label), values in found.items()
+    rows = tuple(
+        (
+            label.removeprefix(f"{group} "),
+            *(", ".join(value for value, of in values.items() if value and at in of) or UNKNOWN for at in places),
+        )
+        for (group, label), values in found.items()
+        if values.keys() - {None, ABSENT.get(group)}
     )
-    return Table(caption, (by, *places), tuple(rows), is_words=True)
+    return Table(caption, (by, *places), rows, is_words=True)
 
 
 def provenance(known: list[Fact], headers: list[dict]) -> dict:
     """Return what ran where: software by stack, hosts, libraries, and the command line of each launch."""
-    recorded = [fact for fact in known if fact.value is not None]
     tables = [
-        facts_table(title, [fact for fact in recorded if fact.group in groups], "stack")
+        facts_table(title, [fact for fact in known if fact.group in groups], "stack")
         for title, groups in PROVENANCE.items()
     ]
-    hosts = facts_table("Hosts", [fact for fact in recorded if fact.host and fact.group in OF_HOSTS], "host")
+    of_hosts = [fact for fact in known if fact.host and fact.group in OF_HOSTS and fact.name not in OF_LAUNCHES]
+    hosts = facts_table("Hosts", of_hosts, "host")
     heading, *rows = zip(hosts.columns, *hosts.rows, strict=True)  # of many hosts: below each other
     return {
         "tables": [table for table in (*tables, replace(hosts, columns=heading, rows=tuple(rows))) if table.rows],
-        "libraries": sorted({fact.value for fact in recorded if fact.group == "library"}),
+        "libraries": sorted({fact.value for fact in known if fact.group == "library" and fact.value}),
         "launches": [(one_line(h.get("launch")), " ".join(map(one_line, h.get("argv") or []))) for h in headers],
     }
 
