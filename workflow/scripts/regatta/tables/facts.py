@@ -227,21 +227,33 @@ def differences(*sides: Iterable[Fact]) -> list[Difference]:
     A fact known on one side only is no difference; the last entry names it on the other side.
     """
     facts = [
-        fact._replace(launch=side) for side, of in zip("ab", sides, strict=True) for fact in of if fact.is_compared
+        fact._replace(launch=side + fact.launch)
+        for side, of in zip("ab", sides, strict=True)
+        for fact in of
+        if fact.is_compared
     ]
     found, lacking = [], {"a": {}, "b": {}}
     for (group, label), values in values_by(facts, "launch").items():
-        one, other = ({value for value, of in values.items() if side in of} - {None} for side in lacking)
+        one, other = (_of_side(side, values, ABSENT.get(group)) for side in lacking)
         if one and other:
-            found += [Difference(label, _joined(label, one), _joined(label, other))] if one != other else []
-        elif (one | other) - {ABSENT.get(group)}:
+            texts = (_side_text(label, of) for of in (one, other))
+            found += [Difference(label, *texts)] if one.keys() != other.keys() else []
+        elif (one.keys() | other.keys()) - {ABSENT.get(group)}:
             lacking["b" if one else "a"][PLURALS.get(group, label)] = None
     names = [", ".join(of) or NOTHING for of in lacking.values()]
     return [*found, Difference(NOT_KNOWN, *names)] if any(lacking.values()) else found
 
 
-def _joined(label: str, values: set[str]) -> str:
-    return f"{len(values)} files" if label == OTHER_LIBRARIES and len(values) > 1 else joined(sorted(values))
+def _side_text(label: str, values: Values) -> str:
+    is_counted = label == OTHER_LIBRARIES and len(values) > 1
+    return f"{len(values)} files" if is_counted else joined(values_texts(values))
+
+
+def _of_side(side: str, values: Values, absent: str | None) -> Values:
+    """Return which launches of a side have each known value, else its stack. A fact is absent if no launch has it."""
+    known = {value: {who for who in of if who.startswith(side)} for value, of in values.items() if value is not None}
+    found = {value: of - {side} or of for value, of in known.items() if of}
+    return {value: of for value, of in found.items() if value != absent} or found
 
 
 def differences_by_stack(*campaigns: list[Fact]) -> list[Difference] | None:
