@@ -19,15 +19,16 @@ SHOWN_LIBRARIES = ("libnccl", "libnccl-net", "libfabric", "libcxi", "libibverbs"
 def section(data: ReportData) -> Section | None:
     if data.preflight is None:
         return None
-    stacks = [_stack(stack) for stack in data.preflight["stacks"]]
-    content = {"shape": shape(data.preflight["nodes"], data.preflight["gpus_per_node"]), "stacks": stacks}
-    content["table"] = preflight_table(data.preflight)
-    state = ("ok", "good") if all(stack["ok"] for stack in stacks) else ("failed", "bad")
-    return Section("preflight", "Preflight", template="preflight.html.j2", content=content, state=state)
+    stacks = data.preflight["stacks"]
+    state = ("ok", "good") if all(stack["verdict"]["ok"] for stack in stacks) else ("failed", "bad")
+    place = shape(data.preflight["nodes"], data.preflight["gpus_per_node"])
+    lead = f"One short launch of {place} per stack, before measuring."
+    return Section("preflight", "Preflight", lead, tables=(preflight_table(data.preflight),), state=state)
 
 
 KINDS = (
     Kind("preflight_failed", RESULT, "Preflight: {num_failed} of {num_stacks:stack} failed ({stacks})."),
+    Kind("preflight_problem", RESULT, "Stack {stack}: {problem}"),
     Kind(
         *("unreliable_stacks", LOW, "Failed preflight: {num:stack} with results ({listed})."),
         advice="Software or network may not be the planned ones. Fix the problems under Preflight, then measure again.",
@@ -52,6 +53,11 @@ def findings(data: ReportData) -> list[Finding]:
     values = {"stacks": failed, "num_stacks": len(verdicts), "num_failed": len(failed)}
     source = Source(PREFLIGHT, tuple(f"stack {name}" for name in failed))
     found = [Finding("preflight_failed", values, (source,))] if failed else []
+    for stack in data.preflight["stacks"]:
+        log = "/".join(Path(stack["log"]).parts[-3:]) if stack.get("log") else PREFLIGHT  # preflight/<id>/<launch>.log
+        for problem in map(one_line, stack["verdict"]["problems"]):
+            words = {"stack": one_line(stack["stack"]), "problem": problem}
+            found.append(Finding("preflight_problem", {}, (Source(one_line(log)),), words=words))
     stacks = data.ok["stack"].dropna().map(one_line)
     sources = (Source(PREFLIGHT, what="all stacks"), Source("measurements.csv", what="ok, by stack"))
     for kind, verdict in (("unreliable_stacks", False), ("unchecked_stacks", None)):
@@ -66,19 +72,6 @@ def findings(data: ReportData) -> list[Finding]:
     return found
 
 
-def _stack(stack: dict) -> dict:
-    """Return the verdict on one stack. log: its path beside the report, or None."""
-    verdict = stack["verdict"]
-    return {
-        "name": one_line(stack["stack"]),
-        "ok": verdict["ok"],
-        "problems": [one_line(problem) for problem in verdict["problems"]],
-        "notes": [one_line(note) for note in verdict["notes"]],
-        # Relative to the results folder: preflight/<id>/<launch>.log
-        "log": one_line("/".join(Path(stack["log"]).parts[-3:])) if stack.get("log") else None,
-    }
-
-
 def preflight_table(preflight: dict) -> Table:
     """Return the facts of a preflight's result (docs/contracts.md), with a column for each stack."""
     found = [fact for stack in preflight["stacks"] for fact in _facts(stack, "nccl" in preflight["backends"])]
@@ -90,7 +83,10 @@ def _facts(stack: dict, has_nccl: bool) -> Iterator[Fact]:
     """Yield the facts on a stack; none of its ranks if they wrote no report."""
     verdict, report = stack["verdict"], stack["seen"]
     ranks = report["ranks"] if report else []
-    found = {("stack", "result"): [marked_status("ok" if verdict["ok"] else "failed")]}
+    found = {
+        ("stack", "result"): [marked_status("ok" if verdict["ok"] else "failed")],
+        ("stack", "notes"): verdict["notes"],
+    }
     found |= {("stack", "kind"): [stack["kind"]], ("stack", "image"): [stack["image"], stack["image_id"]]}
     if report:
         hosts = list(dict.fromkeys(one_line(rank["host"]) for rank in ranks))
