@@ -7,7 +7,7 @@ import base64
 import hashlib
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import cache, partial
 from html import unescape
@@ -22,6 +22,7 @@ from regatta.core.moderation import MIN_LAUNCHES
 from regatta.core.names import slug
 from regatta.core.statistics import CONFIDENCE, MIN_SAMPLES_INTERVAL, Z_95
 from regatta.core.text import UNKNOWN, natural, nodes_text, plural, rank_time, size, status_text, with_minus_signs
+from regatta.kit.kinds import WORDS
 from regatta.model.frozen import FrozenCampaign
 from regatta.report.findings import (
     HEADERS,
@@ -66,6 +67,19 @@ PROVENANCE = {  # tables of facts by stack: the groups of each
     "Environment variables": ("variable",),
     "PyTorch settings": ("setting",),
 }
+LEFT_OUT = {  # by key of problems.json: what is not used, and a text for each
+    "corrupt": ("{num:integrity error}", "{text}"),
+    "invalid": ("{num:line} violating the schema", "{launch}, line {line!s} ({kind}): {problem}"),
+    "superseded": (
+        "{num:record} superseded by a later record",
+        "{name}, launch {number!s}: {status} in {launch}, line {line!s}; later record {by}",
+    ),
+    "beyond_repeats": (
+        "{num:record} beyond the campaign's launches",
+        "{name}, launch {number!s}: {launch}, line {line!s}",
+    ),
+    "not_planned": ("{num:record} of {num_cells:cell} not in this campaign", "{cell}: {num_records:record}"),
+}
 OF_HOSTS = ("machine", "detail")
 OF_LAUNCHES = ("ranks", "threads per rank")  # of these groups
 
@@ -78,13 +92,7 @@ def load_template(name: str, is_large: bool = False) -> jinja2.Template:
     environment.filters |= {"minus": with_minus_signs, "status": marked_status, "file": file_of, "anchor": anchor_of}
     environment.filters |= {"cell_index": cell_index, "cell_marks": cell_marks, "percent": percent_number}
     environment.filters |= {"code": with_code, "plural": plural, "size": size, "slug": slug}
-    environment.filters |= {
-        "unbroken": unbroken,
-        "asides": asides,
-        "copied": copied,
-        "numbered": numbered,
-        "slug": slug,
-    }
+    environment.filters |= {"unbroken": unbroken, "asides": asides, "copied": copied, "numbered": numbered}
     environment.filters["drawn_and_listed"] = partial(drawn_and_listed, most=MOST_DRAWN[is_large])
     environment.globals |= LIMITS | {
         "is_large": is_large,
@@ -272,32 +280,16 @@ def text_without_secrets(campaign: FrozenCampaign) -> str:
 
 def left_out(problems: dict, names: dict[str, str]) -> list[tuple[int, str, list[str]]]:
     """Return (number, reason, items) for everything in the store that the report does not use. names: by cell."""
-
-    def place(p: dict) -> str:
-        return f"{p['launch']}, line {p['line']}"
-
-    def launch_of(p: dict) -> str:
-        return f"{names.get(p['cell'], p['cell'])}, launch {p['repeat'] + 1}"
-
-    other = plural(len(problems["not_planned"]), "cell")
-    groups: dict[str, tuple[str, str, Callable]] = {
-        "corrupt": ("integrity error", "", str),
-        "invalid": ("line", " violating the schema", lambda p: f"{place(p)} ({p['kind']}): {p['problem']}"),
-        "superseded": (
-            *("record", " superseded by a later record"),
-            lambda p: f"{launch_of(p)}: {p['status']} in {place(p)}; later record {p['by']}",
-        ),
-        "beyond_repeats": ("record", " beyond the campaign's launches", lambda p: f"{launch_of(p)}: {place(p)}"),
-        "not_planned": (
-            *("record", f" of {other} not in this campaign"),
-            lambda p: f"{p['cell']}: {plural(p['num_records'], 'record')}",
-        ),
-    }
     found = []
-    for key, (noun, reason, text) in groups.items():
-        items = problems[key]
-        num = sum(p["num_records"] for p in items) if key == "not_planned" else len(items)
-        found += [(num, f"{plural(num, noun)}{reason}", list(map(text, items)))] if items else []
+    for key, (reason, text) in LEFT_OUT.items():
+        items = [item if isinstance(item, dict) else {"text": item} for item in problems[key]]
+        items = [
+            item | {"name": names.get(item.get("cell"), item.get("cell")), "number": (item.get("repeat") or 0) + 1}
+            for item in items
+        ]
+        num = sum(item.get("num_records", 1) for item in items)
+        counted = WORDS.vformat(reason, (), {"num": num, "num_cells": len(items)})
+        found += [(num, counted, [WORDS.vformat(text, (), item) for item in items])] if items else []
     return found
 
 
