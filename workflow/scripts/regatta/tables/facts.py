@@ -74,25 +74,25 @@ class Difference:
     other: str
 
 
+def of_stack(stack: str, group: str, name: str, value: object) -> Fact:
+    return Fact("", "", stack, "", group, name, _text(value))
+
+
 def facts_of(headers: Iterable[dict], cells: Iterable[Cell], checked: Iterable[dict] = ()) -> list[Fact]:
     """Return the facts on stacks, then on launches. headers: their first lines. checked: stacks of a preflight."""
     cells = list(cells)
     found = []
     for cell in {cell.stack.name: cell for cell in cells}.values():
-        found.append(Fact("", "", cell.stack.name, "", "kind", "cluster", _text(cell.spec.get("cluster"))))
-        found += stack_facts(cell.stack)
+        found += [of_stack(cell.stack.name, "kind", "cluster", cell.spec.get("cluster")), *stack_facts(cell.stack)]
     programs = {
-        Fact("", "", cell.stack.name, "", "program", f"SHA-256 of {Path(path).name}", digest[:12])
+        of_stack(cell.stack.name, "program", f"SHA-256 of {Path(path).name}", digest[:12])
         for cell in cells
         for path, digest in cell.spec.get("executables", {}).items()
     }
-    with_digest = {fact.stack for fact in programs}  # there, a copy is no other program
     found += sorted(programs)
-    found += [
-        Fact("", "", one["stack"], "", "network", f"NCCL {name}", _text(one["verdict"].get(name)))
-        for one in checked
-        for name in OF_NCCL
-    ]
+    for one in checked:
+        found += [of_stack(one["stack"], "network", f"NCCL {name}", one["verdict"].get(name)) for name in OF_NCCL]
+    with_digest = {fact.stack for fact in programs}  # there, a copy is no other program
     of_launches = (fact for header in headers for fact in launch_facts(header))
     return found + [fact for fact in of_launches if fact.group != "program" or fact.stack not in with_digest]
 
@@ -101,10 +101,10 @@ def stack_facts(stack: Stack) -> Iterator[Fact]:
     """Yield what a stack itself sets."""
     steps = (" ".join(map(str, step.values())) for step in stack.settings.get("prologue") or ())
     settings = {**stack.settings, "prologue": "; ".join(map(one_line, steps))}
-    found = [("kind", "kind", settings.get("kind"))]
-    found += [("stack", name.replace("_", " "), settings.get(name)) for name in OF_STACK]
-    found += [("variable", name, shown_variable(name, value)) for name, value in (settings.get("env") or {}).items()]
-    yield from (Fact("", "", stack.name, "", group, name, _text(value)) for group, name, value in found)
+    yield of_stack(stack.name, "kind", "kind", settings.get("kind"))
+    yield from (of_stack(stack.name, "stack", name.replace("_", " "), settings.get(name)) for name in OF_STACK)
+    for name, value in (settings.get("env") or {}).items():
+        yield of_stack(stack.name, "variable", name, shown_variable(name, value))
 
 
 def shown_variable(variable: str, value: object) -> str:
@@ -212,12 +212,10 @@ def stack_texts(stack: Stack) -> list[str]:
 
 def own_facts(campaign: FrozenCampaign) -> dict[str, list[str]]:
     """Return for each stack what distinguishes it: what not all stacks set; of one stack, what the cluster does not."""
-    facts = {cell.stack.name: stack_texts(cell.stack) for cell in campaign.cells}
-    sets = [set(of) for of in facts.values()]
-    if len(sets) == 1:
-        cluster = {key: campaign.cluster.get(key) for key in ("env", *NAMED)}
-        sets.append(set(stack_texts(Stack("", cluster))))
-    common = set.intersection(*sets) if sets else set()
+    stacks = {cell.stack.name: cell.stack for cell in campaign.cells}
+    facts = {name: stack_texts(stack) for name, stack in stacks.items()}
+    others = facts.values() if len(facts) > 1 else [*facts.values(), stack_texts(Stack("", campaign.cluster))]
+    common = set.intersection(*map(set, others))
     return {name: [fact for fact in of if fact not in common] for name, of in facts.items()}
 
 

@@ -10,7 +10,7 @@ from regatta.report.findings import PREFLIGHT, Finding, Source
 from regatta.report.page import facts_table, marked_status
 from regatta.report.panels import Section, Table
 from regatta.run.preflight_verdict import libraries_named
-from regatta.tables.facts import Fact
+from regatta.tables.facts import Fact, of_stack
 from regatta.topics.base import ReportData, Topic
 
 SHOWN_LIBRARIES = ("libnccl", "libnccl-net", "libfabric", "libcxi", "libibverbs", "libmpi")
@@ -81,33 +81,32 @@ def preflight_table(preflight: dict) -> Table:
 
 def _facts(stack: dict, has_nccl: bool) -> Iterator[Fact]:
     """Yield the facts on a stack; none of its ranks if they wrote no report."""
-    verdict, report = stack["verdict"], stack["seen"]
+    verdict, report, name = stack["verdict"], stack["seen"], one_line(stack["stack"])
     ranks = report["ranks"] if report else []
-    found = {
-        ("stack", "result"): [marked_status("ok" if verdict["ok"] else "failed")],
-        ("stack", "notes"): verdict["notes"],
-    }
-    found |= {("stack", "kind"): [stack["kind"]], ("stack", "image"): [stack["image"], stack["image_id"]]}
+    result = marked_status("ok" if verdict["ok"] else "failed")
+    found = {"stack": {"result": [result], "notes": verdict["notes"], "kind": [stack["kind"]]}}
+    found["stack"]["image"] = [stack["image"], stack["image_id"]]
     if report:
         hosts = list(dict.fromkeys(one_line(rank["host"]) for rank in ranks))
-        gpus = sorted(Counter(gpu.get("name") for gpu in report["environment"]["gpus"]).items(), key=str)
-        found |= {
-            ("ranks", "ranks"): [f"{plural(len(ranks), 'rank')} on {plural(len(hosts), 'host')}"],
-            ("ranks", "hosts"): [joined(hosts)],
-            ("ranks", "GPUs"): [f"{num} \N{MULTIPLICATION SIGN} {name}" for name, num in gpus] or ["none"],
-            ("ranks", "backends"): [f"{b['backend']} {'ok' if b['ok'] else 'failed'}" for b in report["backends"]],
+        gpus = sorted(Counter(str(gpu.get("name")) for gpu in report["environment"]["gpus"]).items())
+        found["ranks"] = {
+            "ranks": [f"{plural(len(ranks), 'rank')} on {plural(len(hosts), 'host')}"],
+            "hosts": [joined(hosts)],
+            "GPUs": [f"{num} \N{MULTIPLICATION SIGN} {gpu}" for gpu, num in gpus] or ["none"],
+            "backends": [f"{of['backend']} {'ok' if of['ok'] else 'failed'}" for of in report["backends"]],
+            **{key: [rank[key] for rank in ranks] for key in ("torch", "driver")},
         }
-        found |= {("ranks", key): [rank[key] for rank in ranks] for key in ("torch", "driver")}
     if has_nccl:
-        provider = [f"provider {verdict['provider']}"] if verdict["provider"] else []
-        found |= {("nccl", "NCCL"): [verdict["nccl"]], ("nccl", "network"): [verdict["network"], *provider]}
-        found |= {("nccl", "NCCL plugin"): [verdict["plugin"]], ("nccl", "transports"): verdict["transports"]}
-    for name in SHOWN_LIBRARIES:
-        libraries = (library for rank in ranks for library in libraries_named(name, rank["libraries"]))
-        found["library", name] = [f"{library['origin']}: {library['path']}" for library in libraries]
-    for (group, name), values in found.items():
-        known = [one_line(value) for value in values if value is not None]
-        yield from (Fact("", "", one_line(stack["stack"]), "", group, name, value) for value in known)
+        provider = f"provider {verdict['provider']}" if verdict["provider"] else None
+        found["nccl"] = {"NCCL": [verdict["nccl"]], "network": [verdict["network"], provider]}
+        found["nccl"] |= {"NCCL plugin": [verdict["plugin"]], "transports": verdict["transports"]}
+    found["library"] = {
+        wanted: [f"{of['origin']}: {of['path']}" for rank in ranks for of in libraries_named(wanted, rank["libraries"])]
+        for wanted in SHOWN_LIBRARIES
+    }
+    for group, facts in found.items():
+        for label, values in facts.items():
+            yield from (of_stack(name, group, label, value) for value in values if value is not None)
 
 
 TOPIC = Topic(*("preflight", "Preflight", {}, section, findings), is_of_sweeps=True, is_judge=True, kinds=KINDS)
