@@ -19,8 +19,16 @@ from regatta.plan.plan import write_frozen
 from regatta.report.page import MARKS
 from regatta.report.panels import Table
 from regatta.run.batch import BatchRun
-from regatta.store.collect import cell_row
-from regatta.store.csv_files import COLLECTED, MEASUREMENTS, cell_columns, columns_in, make_table, read_csv, write_csv
+from regatta.store.csv_files import (
+    COLLECTED,
+    MEASUREMENTS,
+    cell_columns,
+    cell_row,
+    columns_in,
+    make_table,
+    read_csv,
+    write_csv,
+)
 from regatta.store.frozen_files import read_frozen_campaign
 from regatta.tables.cells import results_of
 from regatta.topics.base import ReportData

@@ -18,8 +18,8 @@ import pytest
 from synthetic import collective_cell, make_campaign, train_cell
 from typed import cell_row, typed
 
-from regatta.report.cell_launches import hosts_by_launch
 from regatta.store.csv_files import COLLECTED, make_table, to_csv
+from regatta.tables.times import hosts_by_launch
 from regatta.topics import (
     buckets,
     catalog,

@@ -10,7 +10,6 @@ from test_data_block import data_of
 from regatta.report.cell_launches import (
     OtherResults,
     axis_of,
-    hosts_by_launch,
     launch_files,
     other_results,
     printable,
@@ -18,6 +17,7 @@ from regatta.report.cell_launches import (
 from regatta.report.explore import data_block
 from regatta.report.page import cell_time_text
 from regatta.store.csv_files import LAUNCHES, MEASUREMENTS, make_table
+from regatta.tables.times import hosts_by_launch
 
 
 def results(*rows, **hosts):

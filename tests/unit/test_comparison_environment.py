@@ -27,9 +27,15 @@ def test_equal_environments_do_not_differ():
 
 
 def test_versions_that_differ_are_shown_with_all_their_values():
-    assert differing([header(torch="2.1"), header(torch="2.2")], [header(torch="2.1")]) == [
-        ("torch", "2.1, 2.2", "2.1")
-    ]
+    [(name, *sides)] = differing([header(0, torch="2.1"), header(1, torch="2.2")], [header(torch="2.1")])
+    assert (name, re.findall(r"(\S+) in 1", sides[0]), sides[1]) == ("torch", ["2.1", "2.2"], "2.1")
+
+
+def test_a_side_of_214_launches_with_one_other_driver_differs_in_that_one():
+    launches = [header(repeat, driver="550.54" if repeat == 77 else "570.86") for repeat in range(214)]
+    [(name, *sides)] = differing(launches, [header(driver="570.86")])
+    assert re.findall(r"(\S+) in (\d+)", sides[0]) == [("570.86", "213"), ("550.54", "1")]
+    assert (name, sides[1]) == ("driver", "570.86")
 
 
 def test_a_library_is_named_with_both_paths_and_a_missing_one_is_not_loaded():

@@ -6,10 +6,10 @@ from drawn import chart, mark
 from synthetic import CLUSTER, analyse, cluster_campaign, make_campaign, train_cell, write_results
 
 from regatta.report.chart import COLORS
-from regatta.report.headline import figures_of_page, headline_figure, without_headline
 from regatta.report.panels import Figure, Section, Table
 from regatta.topics.catalog import drawn_figures
 from regatta.topics.comparison.comparison_figures import changes_figure
+from regatta.topics.summary import figures_of_page, headline_figure, without_headline
 
 
 def section(name: str, *charts, headline=None) -> Section:

@@ -42,15 +42,15 @@ def test_an_operation_without_a_bus_factor_has_a_table_without_bus_bandwidth(tmp
 
 
 def test_times_of_an_import_are_not_called_those_of_records(imported):
-    names = [name for name, _ in facts(imported.campaign, imported.headers, imported.measurements)]
+    names = [name for name, _ in facts(imported.campaign, imported.measurements, imported.tables["launches"])]
     assert "Imported" in names
     assert "First record" not in names
-    assert machine_line(imported.campaign, imported.headers, imported.measurements)[-1].startswith("imported 20")
+    assert machine_line(imported.campaign, imported.facts, imported.measurements)[-1].startswith("imported 20")
     found = answer_json(imported)
     assert (found["first_record_utc"], found["last_record_utc"]) == (None, None)
 
 
 def test_a_measured_campaign_has_the_times_of_its_records(tmp_path):
     data = analyse_store(write_results(tmp_path / "r", make_campaign([train_cell("resnet18", 1, 1)]), LAPTOP))
-    assert "First record" in dict(facts(data.campaign, data.headers, data.measurements))
+    assert "First record" in dict(facts(data.campaign, data.measurements, data.tables["launches"]))
     assert answer_json(data)["first_record_utc"] == min(data.measurements["time_utc"])

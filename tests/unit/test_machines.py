@@ -1,12 +1,15 @@
 """Warnings on machines that no measurement's status shows."""
 
+from dataclasses import replace
+
 import pytest
 from synthetic import CLUSTER, analyse, collective_cell, make_campaign, make_header, report_data, write_results
 from synthetic_stacks import write_stacks
 
 from regatta.kit.kinds import LOW, NOTE
-from regatta.report.cell_launches import hosts_by_launch, other_results
+from regatta.report.cell_launches import other_results
 from regatta.store.csv_files import MEASUREMENTS, make_table
+from regatta.tables.times import hosts_by_launch
 from regatta.topics import catalog
 from regatta.topics.machines import TOPIC, findings
 from regatta.topics.timeline import overlaps
@@ -56,7 +59,8 @@ def change(header, **environment):
     ("edit", "kind", "rank"),
     [
         (lambda header: change(header, torch="2.4.0"), "mixed_versions", LOW),
-        (lambda header: change(header, settings={"tf32": True}), "mixed_machines", LOW),
+        (lambda header: change(header, settings={"allow_tf32_matmul": True}), "mixed_machines", LOW),
+        (lambda header: change(header, variables={"OMP_NUM_THREADS": "1", "NCCL_NET": "IB"}), "mixed_machines", LOW),
         (lambda header: header["environment"]["hosts"][0].update(host="other"), "mixed_nodes", NOTE),
         (lambda header: header["git"].update(commit="0123456789abcdef"), "mixed_nodes", NOTE),
         (lambda header: header["git"].update(is_dirty=True), "uncommitted", NOTE),
@@ -68,6 +72,7 @@ def test_versions_and_machines_invalidate_a_comparison_and_nodes_and_commits_do_
     before = {finding.kind for finding in findings(data)}
     changed = next(header for header in data.headers if header["gpus_per_node"] == 4)
     edit(changed)
+    data = replace(data)  # without what was computed of it
     [found] = [finding for finding in findings(data) if finding.kind not in before]
     assert (found.kind, TOPIC.stated(found).rank) == (kind, rank)
     assert kind != "mixed_machines" or found.cells == (cells[1]["id"],)  # the launches of one shape
@@ -85,7 +90,7 @@ def test_machines_are_compared_by_benchmark(tmp_path):
     for other in ("program", "collective"):
         benchmark = is_program.map({True: other, False: "collective"})
         data.tables["measurements"] = data.measurements.assign(benchmark=benchmark)
-        kinds.append("mixed_machines" in {finding.kind for finding in findings(data)})
+        kinds.append("mixed_machines" in {finding.kind for finding in findings(replace(data))})
     assert kinds == [False, True]
 
 
@@ -99,9 +104,9 @@ GH200, HOST = {"name": "GH200"}, {"host": "n1", "ranks": [0]}
         ({"gpus": [GH200] * 4}, {"gpus": [GH200]}, []),
         ({"gpus": [GH200] * 4}, {"gpus": [{"name": None}]}, []),
         ({"hosts": [HOST | {"num_cores": 72}]}, {"hosts": [HOST]}, []),
-        ({"gpus": [GH200] * 4}, {"gpus": [{"name": "H100"}]}, ["GH200 | H100"]),
-        ({"gpus": [GH200] * 2}, {"gpus": [GH200, {"name": "H100"}]}, ["GH200 | GH200, H100"]),
-        ({"gpus": [GH200, GH200, {"name": "H100"}]}, {"gpus": [GH200]}, ["2 × GH200, H100 | GH200"]),
+        ({"gpus": [GH200] * 4}, {"gpus": [{"name": "H100"}]}, ["GH200 in 1 of 2, H100 in 1 of 2"]),
+        ({"gpus": [GH200] * 2}, {"gpus": [GH200, {"name": "H100"}]}, ["GH200, H100 in 1 of 2"]),
+        ({"gpus": [GH200, GH200, {"name": "H100"}]}, {"gpus": [GH200]}, ["GH200, H100 in 1 of 2"]),
     ],
 )
 def test_what_an_imported_file_does_not_state_differs_from_nothing(tmp_path, one, other, mixed):
@@ -111,6 +116,42 @@ def test_what_an_imported_file_does_not_state_differs_from_nothing(tmp_path, one
         header["environment"] = {"hosts": [], "variables": {}, "settings": {}} | facts
     texts = [text for found in findings(data) if found.kind.startswith("mixed") for text in found.words["mixed"]]
     assert [text.partition(": ")[2] for text in texts] == mixed
+
+
+NUM_LAUNCHES = 214
+
+
+def planted(tmp_path, drivers):
+    """Return the report's data on launches on GPUs, of which each has the driver of its number, else 570.86."""
+    cells = [collective_cell(4096, 1, 2, device="cuda")]
+    campaign = make_campaign(cells, device="cuda", repeats=NUM_LAUNCHES)
+    names = [f"b-l{repeat:03d}-a00" for repeat in range(NUM_LAUNCHES)]
+    rows = [
+        {"cell": cells[0]["id"], "benchmark": "collective", "repeat": repeat, "launch": name, "status": "ok"}
+        for repeat, name in enumerate(names)
+    ]
+    headers = [
+        make_header(campaign, name, repeat, cells, "2026-11-21T03:00:00Z", driver=drivers.get(repeat, "570.86"))
+        for repeat, name in enumerate(names)
+    ]
+    return report_data(campaign, make_table(rows, MEASUREMENTS), headers)
+
+
+@pytest.mark.parametrize(
+    ("drivers", "mixed"),
+    [
+        ({}, []),
+        ({77: "550.54"}, ["driver of stack host: 570.86 in 213 of 214, 550.54 in 1 of 214"]),
+        ({77: "550.54", 5: "550.54", 6: None}, ["driver of stack host: 570.86 in 211 of 214, 550.54 in 2 of 214, not recorded in 1 of 214"]),
+        ({77: None}, []),
+        (dict.fromkeys(range(1, NUM_LAUNCHES)), []),
+    ],
+)  # fmt: skip
+def test_one_launch_of_214_with_another_driver_is_found_and_an_unknown_driver_is_no_other_one(tmp_path, drivers, mixed):
+    found = {one.kind: one for one in findings(planted(tmp_path, drivers))}
+    assert (found["mixed_versions"].words["mixed"] if "mixed_versions" in found else []) == mixed
+    num_unknown = sum(driver is None for driver in drivers.values())
+    assert found["unknown_versions"].values["num"].get("driver", 0) == num_unknown
 
 
 def test_damaged_files_are_named_first_with_the_command_that_repairs(tmp_path):

@@ -8,6 +8,7 @@ from regatta.compare.campaigns import CampaignResults
 from regatta.model.frozen import FrozenCampaign, FrozenCell
 from regatta.model.launches import LaunchHeader
 from regatta.store import collect as store
+from regatta.store import csv_files
 from regatta.tables import baselines, cells, counterparts, pairs
 from regatta.topics import catalog
 from regatta.topics.scaling import scaling_section as section
@@ -41,7 +42,7 @@ def _takes_json(function):
 alike_stacks = _takes_json(counterparts.alike_stacks)
 baselines_of = _takes_json(counterparts.baselines_of)
 cell_pairs = _takes_json(counterparts.cell_pairs)
-cell_row = _takes_json(store.cell_row)
+cell_row = _takes_json(csv_files.cell_row)
 collect = _takes_json(catalog.collect)
 comparisons_table = _takes_json(pairs.comparisons_table)
 make_tables = _takes_json(catalog.make_tables)

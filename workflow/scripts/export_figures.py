@@ -17,12 +17,13 @@ from typing import TYPE_CHECKING
 from regatta.campaign.load import results_folder
 from regatta.core.errors import UserError, run_script, script_parser
 from regatta.core.text import plural
+from regatta.kit.kinds import joined
 from regatta.report.chart import Medium
 from regatta.report.draw import draw
-from regatta.report.page import TEMPLATES, machine_line, provenance
+from regatta.report.page import TEMPLATES, machine_line
 from regatta.report.panels import Figure
-from regatta.report.stack_facts import facts_text, own_facts
 from regatta.store.launch_files import write_text
+from regatta.tables.facts import own_facts
 from regatta.topics.base import ReportData
 from regatta.topics.catalog import drawn_figures, read_report_data
 
@@ -61,17 +62,17 @@ def caption_of(figure: Figure, name: str, data: ReportData) -> str:
     of_cells = f"n = {num} per cell, {plural(len(launches), 'cell')}." if len(launches) else "n = 0 launches."
     of_record = "p5 to p95 of iterations" if figure.chart.record else ""
     kinds = re.findall("95 % CI|range", " ".join(figure.table.columns))
-    [versions] = [table for table in provenance(data.headers)["tables"] if table.columns[0] == "stack"] or [None]
     lines = [
         f"{name}.",
         f"n = 1 launch: {figure.chart.record}." if figure.chart.record else of_cells,
         f"Interval: {' or '.join(dict.fromkeys(kinds)) or of_record or 'none'}.",
-        f"Machine: {', '.join(machine_line(data.campaign, data.headers, data.measurements))}.",
+        f"Machine: {', '.join(machine_line(data.campaign, data.facts, data.measurements))}.",
     ]
-    for row in versions.rows if versions else ():
-        known = (f"{name} {value}" for name, value in zip(versions.columns[1:], row[1:], strict=True) if value != "n/a")
-        lines.append(f"Versions of {row[0]}: {', '.join(known)}.")
-    lines += [f"Stack {stack}: {facts_text(of)}." for stack, of in own_facts(data.campaign).items() if of]
+    for stack in data.campaign.stack_names:
+        versions = [fact for fact in data.facts if fact.group == "version" and fact.stack == stack and fact.value]
+        texts = dict.fromkeys(f"{fact.name} {fact.value}" for fact in versions)
+        lines += [f"Versions of {stack}: {', '.join(texts)}."] if texts else []
+    lines += [f"Stack {stack}: {joined(of)}." for stack, of in own_facts(data.campaign).items() if of]
     return "\n".join(lines) + "\n"
 
 

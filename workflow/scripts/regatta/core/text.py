@@ -3,7 +3,7 @@
 import calendar
 import re
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 
 SECOND_UNITS = ((1e6, "\N{MICRO SIGN}s"), (1e3, "ms"))
 UNKNOWN, NOT_PLANNED = "n/a", "\N{EN DASH}"
@@ -65,16 +65,14 @@ def ratio_text(ratio: float | None) -> str:
     return three(ratio) if is_unknown(ratio) or not 0.1 <= ratio < 10 else f"{ratio:.3f}"
 
 
-def bracket(low: float | None, high: float | None, kind: str | None, show: Callable = three) -> str:
-    """Return a range over launches as (low to high), an interval over launches as [low, high], or n/a.
+def bracket(low: str, high: str, kind: str | None) -> str:
+    """Return a range over launches as (low to high), and an interval as [low, high].
 
     kind: the table's column `interval`. An interval from a fit's residuals reads [low, high] (residuals).
     """
-    if is_unknown(low) or is_unknown(high):
-        return UNKNOWN
     if not is_unknown(kind) and kind == "range":
-        return f"({show(low)} to {show(high)})"
-    return f"[{show(low)}, {show(high)}]{' (residuals)' if not is_unknown(kind) and kind == 'residuals' else ''}"
+        return f"({low} to {high})"
+    return f"[{low}, {high}]{' (residuals)' if not is_unknown(kind) and kind == 'residuals' else ''}"
 
 
 def interval_heading(kinds: Iterable[str | None]) -> str:

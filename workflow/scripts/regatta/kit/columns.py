@@ -216,7 +216,8 @@ class Column:
             return UNKNOWN
         kind = getattr(row, self.interval)
         decimals = decimals_of(value, low, high, kind, self.figures)
-        return texts.bracket(low, high, kind, ratio_text if self.is_ratio else lambda end: fixed(end, decimals, low))
+        ends = (ratio_text(end) if self.is_ratio else fixed(end, decimals, low) for end in (low, high))
+        return texts.bracket(*ends, kind)
 
     @cached_property
     def _in_units(self) -> dict[str, "Column"]:
@@ -275,6 +276,14 @@ def in_file(kind: str, text: str, *names: str) -> tuple[Column, ...]:
 
 
 CELL_ID = Column("cell", type=TEXT)  # in a file with one row for each cell
+CELL_NAME = Column("full_name", "cell", TEXT)  # below a title with the subject
+FULL_NAME = Column("name", "cell", TEXT, text=lambda row: row.cell_name.full)
+NUM_LAUNCHES = Column("num_launches", "n", WHOLE, text=lambda row: launches(row))
+SHAPE = Column("nodes", "shape", WHOLE, text=lambda row: texts.shape(row.nodes, row.gpus_per_node))
+
+
+def launches(row: object) -> str:
+    return f"{row.num_launches}/{row.num_planned}"
 
 
 class Columns(dict):

@@ -17,6 +17,7 @@ from regatta.core.text import is_unknown, three, time_scale
 from regatta.kit.columns import table_rows
 from regatta.launchers import LAUNCHERS
 from regatta.report.page import PARTLY_FAILED, STATUSES, count_failed, marked_status, shown_status
+from regatta.tables.times import hosts_by_launch
 
 MOST_LAUNCHES_WITH_QUANTILES = 30_000  # about 1.5 MB of data; beyond, a launch has only its medians
 DIGITS = 4  # of a launch's times
@@ -201,12 +202,6 @@ class OtherResults:
         counted = f"{self.num_ok:,} of {self.num:,} other measurements ok" if self.num else "no other measurement"
         lead = f"The cause names {self.stranger}, which is not a host of this launch. " if self.stranger else ""
         return f"{lead}On {where}: {counted}."
-
-
-def hosts_by_launch(launches: pd.DataFrame) -> dict[str, str]:
-    """Return the hosts of each launch as launches.csv lists them, where they were recorded."""
-    known = launches.dropna(subset=["hosts"])
-    return dict(zip(known["launch"], known["hosts"], strict=True))
 
 
 def other_results(measurements: pd.DataFrame, hosts: Mapping[str, str]) -> dict[int, OtherResults]:

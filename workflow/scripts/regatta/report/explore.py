@@ -21,9 +21,8 @@ from regatta.model.frozen import Cell, FrozenCampaign, Stack
 from regatta.report.cell_launches import OF_CELL, OF_CELLS, WORST_FIRST, Texts, add_launches, launch_files, printable
 from regatta.report.page import marked_status
 from regatta.report.panels import Figure
-from regatta.report.stack_facts import stack_facts
-from regatta.store.collect import cell_row
-from regatta.store.csv_files import CELL
+from regatta.store.csv_files import CELL, cell_row
+from regatta.tables.facts import stack_texts
 
 URL_KEYS = {"subject": "model", "bucket_cap_mb": "bucket"}  # other facets have the name of their field
 NOT_CELLS = {"cell", "search", "sort"}  # other keys of an address
@@ -70,7 +69,8 @@ def data_block(data, warnings: Mapping[str, str] = EMPTY, marks: Mapping[str, st
     marked = {cell: ("\N{WARNING SIGN} " if cell in marks else "") + text for cell, text in warnings.items()}
     columns["warning"] = [words.index(marked.get(cell)) for cell in places]
     columns["invalid"] = [words.index(marks.get(cell)) for cell in places]
-    columns["stack_facts"] = [words.index(_stack_facts(cell.stack)) for cell in cells]
+    stacks = {name: _stack_facts(stack) for name, stack in {cell.stack.name: cell.stack for cell in cells}.items()}
+    columns["stack_facts"] = [words.index(stacks[cell.stack.name]) for cell in cells]
     launches, times = add_launches(columns, places, tables, words, files)
     baselines = {row.cell: row.baseline for row in table_rows(tables["cells"])}
     columns["baseline"] = [places.get(baselines.get(cell)) for cell in places]
@@ -145,7 +145,7 @@ def _stack_facts(stack: Stack) -> str:
     kind, image, binds = map(stack.settings.get, ("kind", "image_id", "binds"))
     parts = [f"image {image}"] if image else []
     parts += [f"binds {', '.join(binds)}"] if binds else []
-    parts += [fact for fact in stack_facts(stack) if not fact.startswith("image ")]
+    parts += [fact for fact in stack_texts(stack) if not fact.startswith("image ")]
     return printable("; ".join([f"{stack.name} ({kind or 'kind unknown'})", *parts]))
 
 

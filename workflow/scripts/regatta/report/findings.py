@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 import pandas as pd
 from markupsafe import Markup, escape
 
+from regatta.core.files import address
 from regatta.core.text import is_unknown, three
 from regatta.kit.kinds import Kind, filled
 from regatta.store.csv_files import COLLECTED
@@ -125,7 +126,9 @@ def file_of(table: str) -> str:
 
 
 def anchor_of(file: str) -> str:
-    """Return the anchor on the page where a file can be downloaded or its content is shown."""
+    """Return the anchor on the page where a file can be downloaded or its content is shown; of a log, its address."""
+    if file.endswith(".log"):
+        return address(*file.split("/"))
     if file.endswith(".csv"):
         return f"#csv-{file.rpartition('/')[2].removesuffix('.csv')}"
     return {PROBLEMS: "#left-out", PREFLIGHT: "#preflight"}.get(file, "#provenance")

@@ -7,7 +7,8 @@ import base64
 import hashlib
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from functools import cache, partial
 from html import unescape
 from pathlib import Path
@@ -20,8 +21,8 @@ from regatta.core.benchmarks import load_benchmark
 from regatta.core.moderation import MIN_LAUNCHES
 from regatta.core.names import slug
 from regatta.core.statistics import CONFIDENCE, MIN_SAMPLES_INTERVAL, Z_95
-from regatta.core.text import UNKNOWN, nodes_text, plural, rank_time, size, status_text, with_minus_signs
-from regatta.launchers import LAUNCHERS
+from regatta.core.text import UNKNOWN, natural, nodes_text, plural, rank_time, size, status_text, with_minus_signs
+from regatta.kit.kinds import WORDS
 from regatta.model.frozen import FrozenCampaign
 from regatta.report.findings import (
     HEADERS,
@@ -37,6 +38,7 @@ from regatta.report.findings import (
 from regatta.report.panels import MOST_FIGURES, Section, Table, drawn_and_listed
 from regatta.store.launch_files import launch_paths, read_one_line
 from regatta.store.records import one_line, violation
+from regatta.tables.facts import ABSENT, SECRET, Fact, known_values, shown_variable, values_by
 
 TEMPLATES = Path(__file__).resolve().parents[3] / "report"
 MOST_CELLS_IN_FULL = 1000  # beyond this, the page is kept small: see is_large
@@ -60,13 +62,26 @@ LIMITS = {  # of templates
     "confidence": f"{100 * CONFIDENCE:g}",
     "z": Z_95,
 }
-VERSIONS = ("python", "torch", "torchvision", "cuda", "nccl", "cudnn", "driver", "kernel")
-# Variables that do not describe the software.
-NEW_EACH_LAUNCH = (
-    "MASTER_",
-    "TORCHELASTIC_",
-    *(v for launcher in LAUNCHERS.values() for v in launcher.ranks.variables),
-)
+PROVENANCE = {  # tables of facts by stack: the groups of each
+    "Software": ("stack", "version", "commit"),
+    "Environment variables": ("variable",),
+    "PyTorch settings": ("setting",),
+}
+LEFT_OUT = {  # by key of problems.json: what is not used, and a text for each
+    "corrupt": ("{num:integrity error}", "{text}"),
+    "invalid": ("{num:line} violating the schema", "{launch}, line {line!s} ({kind}): {problem}"),
+    "superseded": (
+        "{num:record} superseded by a later record",
+        "{name}, launch {number!s}: {status} in {launch}, line {line!s}; later record {by}",
+    ),
+    "beyond_repeats": (
+        "{num:record} beyond the campaign's launches",
+        "{name}, launch {number!s}: {launch}, line {line!s}",
+    ),
+    "not_planned": ("{num:record} of {num_cells:cell} not in this campaign", "{cell}: {num_records:record}"),
+}
+OF_HOSTS = ("machine", "detail")
+OF_LAUNCHES = ("ranks", "threads per rank")  # of these groups
 
 
 @cache
@@ -77,13 +92,7 @@ def load_template(name: str, is_large: bool = False) -> jinja2.Template:
     environment.filters |= {"minus": with_minus_signs, "status": marked_status, "file": file_of, "anchor": anchor_of}
     environment.filters |= {"cell_index": cell_index, "cell_marks": cell_marks, "percent": percent_number}
     environment.filters |= {"code": with_code, "plural": plural, "size": size, "slug": slug}
-    environment.filters |= {
-        "unbroken": unbroken,
-        "asides": asides,
-        "copied": copied,
-        "numbered": numbered,
-        "slug": slug,
-    }
+    environment.filters |= {"unbroken": unbroken, "asides": asides, "copied": copied, "numbered": numbered}
     environment.filters["drawn_and_listed"] = partial(drawn_and_listed, most=MOST_DRAWN[is_large])
     environment.globals |= LIMITS | {
         "is_large": is_large,
@@ -169,56 +178,26 @@ def cell_time_text(measurements: pd.DataFrame, launches: pd.DataFrame, device: s
     return f"{rank_time(hours, device)}: {listed}"
 
 
-def machine_line(campaign: FrozenCampaign, headers: list[dict], measurements: pd.DataFrame) -> list[str]:
+def machine_line(campaign: FrozenCampaign, known: list[Fact], measurements: pd.DataFrame) -> list[str]:
     """Return cluster, processor, torch version and time of the measurements, for one line of the page's head."""
-    facts_of = dict(facts(campaign, headers, measurements))
-    processor = facts_of.get("GPU", facts_of["CPU"])
+    names = {"torch": "torch ", "CPU" if campaign.device == "cpu" else "GPU": ""}
+    found = [f"{word}{', '.join(of)}" for name, word in names.items() if (of := known_values(known, name))]
     days = sorted({time[:10] for time in measurements["time_utc"].dropna()})
     when = [" to ".join(dict.fromkeys((days[0], days[-1])))] if days else []
     when = [f"imported {day}" for day in when] if campaign.imported else when
-    known = [f"torch {facts_of['torch']}"] if facts_of["torch"] != UNKNOWN else []
-    known += [processor] if processor != UNKNOWN else []
     used = [f"{rank_time(hours, campaign.device)} in cells"] if (hours := cell_hours(measurements)) else []
-    return [f"cluster {campaign.cluster['name']}", *known, *used, *when]
+    return [f"cluster {campaign.cluster['name']}", *found, *used, *when]
 
 
-def facts(
-    campaign: FrozenCampaign, headers: list[dict], measurements: pd.DataFrame, launches: pd.DataFrame | None = None
-) -> list[tuple[str, str]]:
-    """Return (name, value) of the page's head: what ran, where and when. A fact with several values shows them all.
-
-    launches: launches.csv, for the parts of the cell time.
-    """
-    all_of = environments(headers)
-    hosts = [host for environment in all_of for host in environment["hosts"]]
-    gpus = [gpu for environment in all_of for gpu in environment.get("gpus") or []]
+def facts(campaign: FrozenCampaign, measurements: pd.DataFrame, launches: pd.DataFrame) -> list[tuple[str, str]]:
+    """Return (name, value) of what ran where and when. launches: launches.csv, for the parts of the cell time."""
     times = sorted(measurements["time_utc"].dropna())
-    found = [("Cluster", nodes_text(campaign.cluster)), ("Device", campaign.device)]
-    if campaign.device != "cpu":
-        found.append(("GPU", values_text(gpu.get("name") for gpu in gpus)))
-    images = {(cell.stack.name, cell.stack.settings.get("image_id")) for cell in campaign.cells}
-    if images := [f"{name} {one_line(image)[:8]}" for name, image in sorted(images, key=str) if image]:
-        found.append(("Images", ", ".join(images)))
     first, last = (times[0], times[-1]) if times else (UNKNOWN, UNKNOWN)
     when = [("Imported", last)] if campaign.imported else [("First record", first), ("Last record", last)]
-    if launches is not None and cell_hours(measurements) is not None:
-        found.append(("Cell time", cell_time_text(measurements, launches, campaign.device)))
-    return [
-        *found,
-        ("CPU", values_text(host.get("cpu_model") for host in hosts)),
-        ("Cores per host", values_text(host.get("num_cores") for host in hosts)),
-        ("Memory per host", _memory_text(hosts)),
-        ("torch", values_text(environment.get("torch") for environment in all_of)),
-        *when,
-        ("Commit", values_text(map(_commit, headers))),
-        ("Launches per cell", str(campaign.repeats)),
-    ]
-
-
-def _commit(header: dict) -> str | None:
-    """Return the measured commit in short form, marked if its working tree was dirty."""
-    git = header.get("git") or {}
-    return git["commit"][:12] + (" (dirty)" if git.get("is_dirty") else "") if git.get("commit") else None
+    if cell_hours(measurements) is not None:
+        when.append(("Cell time", cell_time_text(measurements, launches, campaign.device)))
+    place = [("Cluster", nodes_text(campaign.cluster)), ("Device", campaign.device)]
+    return [*place, *when, ("Launches per cell", str(campaign.repeats))]
 
 
 def shown_status(rows: pd.DataFrame) -> pd.Series:
@@ -257,110 +236,60 @@ def read_headers(launches: Path, measurements: pd.DataFrame) -> list[dict]:
     return [line for line in lines if line is not None and line["kind"] == "launch" and violation(line) is None]
 
 
-def environments(headers: Iterable[dict]) -> list[dict]:
-    return [header["environment"] for header in headers if header.get("environment")]
-
-
-def threads_by_shape(campaign: FrozenCampaign, headers: list[dict]) -> dict[tuple[int, int], set[int]]:
-    """Return the threads per rank for each (nodes, ranks per node) of a CPU campaign; empty on GPUs."""
-    threads: dict[tuple[int, int], set[int]] = {}
-    for header in headers if campaign.device == "cpu" else ():
-        number = (header.get("environment") or {}).get("threads_per_rank")
-        if number is not None:
-            threads.setdefault((header["nodes"], header["gpus_per_node"]), set()).add(number)
-    return threads
-
-
-def provenance(headers: list[dict]) -> dict:
-    """Return what ran where: versions by stack, hosts, libraries, variables, and the command line of each launch."""
-    found = environments(headers)
-    by_stack = {
-        stack: environments(header for header in headers if header["stack"] == stack)
-        for stack in sorted({header["stack"] for header in headers})
-    }
-    versions = tuple(
-        (stack, *(values_text(environment.get(name) for environment in of_stack) for name in VERSIONS))
-        for stack, of_stack in by_stack.items()
+def facts_table(caption: str, known: Iterable[Fact], by: str) -> Table:
+    """Return a row for each fact that has a value, with its values in a column for each stack or host (by)."""
+    found = values_by(known, by)
+    places = sorted(set().union(*(of for values in found.values() for of in values.values())), key=natural)
+    rows = tuple(
+        (
+            label.removeprefix(f"{group} "),
+            *(", ".join(value for value, of in values.items() if value and at in of) or UNKNOWN for at in places),
+        )
+        for (group, label), values in found.items()
+        if values.keys() - {None, ABSENT.get(group)}
     )
-    hosts = {host["host"]: host for environment in found for host in environment.get("hosts", [])}
-    host_rows = tuple(
-        (one_line(name), *(values_text([host.get(key)]) for key in ("num_cores", "cpu_model")), _memory_text([host]))
-        for name, host in sorted(hosts.items())
-    )
-    tables = (
-        Table("Versions by stack", ("stack", *VERSIONS), versions, is_words=True),
-        Table("Hosts", ("host", "available cores", "CPU", "memory"), host_rows, is_words=True),
-    )
-    lists = {
-        "GPUs": _distinct(found, "gpus"),
-        "Libraries loaded": _distinct(found, "libraries"),
-        "Environment variables": _settings(found, "variables"),
-        "PyTorch settings": _settings(found, "settings"),
-    }
+    return Table(caption, (by, *places), rows, is_words=True)
+
+
+def provenance(known: list[Fact], headers: list[dict]) -> dict:
+    """Return what ran where: software by stack, hosts, libraries, and the command line of each launch."""
+    tables = [
+        facts_table(title, [fact for fact in known if fact.group in groups], "stack")
+        for title, groups in PROVENANCE.items()
+    ]
+    of_hosts = [fact for fact in known if fact.host and fact.group in OF_HOSTS and fact.name not in OF_LAUNCHES]
+    hosts = facts_table("Hosts", of_hosts, "host")
+    heading, *rows = zip(hosts.columns, *hosts.rows, strict=True)  # of many hosts: below each other
     return {
-        "tables": [table for table in tables if table.rows],
-        "lists": {title: items for title, items in lists.items() if items},
+        "tables": [table for table in (*tables, replace(hosts, columns=heading, rows=tuple(rows))) if table.rows],
+        "libraries": sorted({fact.value for fact in known if fact.group == "library" and fact.value}),
         "launches": [(one_line(h.get("launch")), " ".join(map(one_line, h.get("argv") or []))) for h in headers],
     }
 
 
-def values_text(values: Iterable[object]) -> str:
-    """Return the distinct known values, or n/a."""
-    return ", ".join(sorted({one_line(value) for value in values if value is not None})) or UNKNOWN
-
-
-def _memory_text(hosts: Iterable[dict]) -> str:
-    return values_text(size(host["memory_bytes"]) for host in hosts if host.get("memory_bytes") is not None)
-
-
-def _distinct(environments: list[dict], name: str) -> list[str]:
-    """Return the distinct items of a list in the environments; a GPU without its rank and host."""
-    found = set()
-    for item in (item for environment in environments for item in environment.get(name) or []):
-        if isinstance(item, dict):
-            item = ", ".join(f"{key} {value}" for key, value in item.items() if key not in ("rank", "host"))
-        found.add(one_line(item))
-    return sorted(found)
-
-
-def _settings(environments: list[dict], name: str) -> list[str]:
-    """Return `KEY=value` lines; a key with several values shows at most three of them."""
-    found: dict[str, set[str]] = {}
-    for environment in environments:
-        for key, value in (environment.get(name) or {}).items():
-            found.setdefault(one_line(key), set()).add(one_line(value))
-    more = {key: f" or {len(values) - 3} more" if len(values) > 3 else "" for key, values in found.items()}
-    return [f"{key}={' or '.join(sorted(values)[:3])}{more[key]}" for key, values in sorted(found.items())]
+def text_without_secrets(campaign: FrozenCampaign) -> str:
+    """Return the text of the campaign file with hashes instead of the values of variables that may be secrets."""
+    text = campaign.text
+    for stack in {cell.stack.name: cell.stack for cell in campaign.cells}.values():
+        for name, value in (stack.settings.get("env") or {}).items():
+            if SECRET.search(name) and value:
+                at = re.compile(rf"({re.escape(name)}['\"]?\s*:\s*['\"]?){re.escape(str(value))}")
+                text = at.sub(lambda found, name=name, value=value: found[1] + shown_variable(name, value), text)
+    return text
 
 
 def left_out(problems: dict, names: dict[str, str]) -> list[tuple[int, str, list[str]]]:
     """Return (number, reason, items) for everything in the store that the report does not use. names: by cell."""
-
-    def place(p: dict) -> str:
-        return f"{p['launch']}, line {p['line']}"
-
-    def launch_of(p: dict) -> str:
-        return f"{names.get(p['cell'], p['cell'])}, launch {p['repeat'] + 1}"
-
-    other = plural(len(problems["not_planned"]), "cell")
-    groups: dict[str, tuple[str, str, Callable]] = {
-        "corrupt": ("integrity error", "", str),
-        "invalid": ("line", " violating the schema", lambda p: f"{place(p)} ({p['kind']}): {p['problem']}"),
-        "superseded": (
-            *("record", " superseded by a later record"),
-            lambda p: f"{launch_of(p)}: {p['status']} in {place(p)}; later record {p['by']}",
-        ),
-        "beyond_repeats": ("record", " beyond the campaign's launches", lambda p: f"{launch_of(p)}: {place(p)}"),
-        "not_planned": (
-            *("record", f" of {other} not in this campaign"),
-            lambda p: f"{p['cell']}: {plural(p['num_records'], 'record')}",
-        ),
-    }
     found = []
-    for key, (noun, reason, text) in groups.items():
-        items = problems[key]
-        num = sum(p["num_records"] for p in items) if key == "not_planned" else len(items)
-        found += [(num, f"{plural(num, noun)}{reason}", list(map(text, items)))] if items else []
+    for key, (reason, text) in LEFT_OUT.items():
+        items = [item if isinstance(item, dict) else {"text": item} for item in problems[key]]
+        items = [
+            item | {"name": names.get(item.get("cell"), item.get("cell")), "number": (item.get("repeat") or 0) + 1}
+            for item in items
+        ]
+        num = sum(item.get("num_records", 1) for item in items)
+        counted = WORDS.vformat(reason, (), {"num": num, "num_cells": len(items)})
+        found += [(num, counted, [WORDS.vformat(text, (), item) for item in items])] if items else []
     return found
 
 

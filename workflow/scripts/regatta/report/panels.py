@@ -11,7 +11,7 @@ import pandas as pd
 from regatta.core.benchmarks import all_axes
 from regatta.core.names import PLACE, SEPARATOR, CellName, cell_names, value_text
 from regatta.core.text import interval_heading, is_unknown, natural
-from regatta.kit.columns import TEXT, WHOLE, Column, table_rows
+from regatta.kit.columns import Column, table_rows
 from regatta.report.chart import Chart
 from regatta.report.draw import draw
 from regatta.store.csv_files import cell_columns, quoted
@@ -78,11 +78,6 @@ class _Texts(Sequence):
 
     def __eq__(self, other: object) -> bool:
         return self[:] == tuple(other)
-
-
-CELL_NAME = Column("full_name", "cell", TEXT)  # below a title with the subject
-FULL_NAME = Column("name", "cell", TEXT, text=lambda row: row.cell_name.full)
-LAUNCHES = Column("num_launches", "n", WHOLE, text=lambda row: launches(row))
 
 
 @dataclass(frozen=True)
@@ -281,7 +276,3 @@ def in_order(rows: pd.DataFrame) -> pd.DataFrame:
     columns = [column for column in ORDER if column in rows]
     columns = ["stack_place" if name == "stack" and "stack_place" in rows else name for name in columns]
     return rows.sort_values(columns, kind="stable", na_position="first")
-
-
-def launches(row) -> str:
-    return f"{row.num_launches}/{row.num_planned}"

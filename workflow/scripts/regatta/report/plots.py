@@ -14,14 +14,11 @@ import pandas as pd
 
 from regatta.core.names import PLACE, CellName
 from regatta.core.text import device_words, plural, prefixed, ranks_word, shape, size, thousands
-from regatta.kit.columns import Column, table_rows
+from regatta.kit.columns import CELL_NAME, FULL_NAME, NUM_LAUNCHES, Column, table_rows
 from regatta.report.chart import GUIDE, LEAST_ZOOMED, MAX_LAUNCHES, Chart, PlotAxis, size_ticks, styles_of
 from regatta.report.findings import percent_number
 from regatta.report.panels import (
-    CELL_NAME,
-    FULL_NAME,
     HUE_AXES,
-    LAUNCHES,
     MAX_SERIES,
     MOST_FIGURES,
     Figure,
@@ -125,7 +122,7 @@ def figures_of(data: Data, plot: Plot, rows: pd.DataFrame, least: int = 1) -> li
     others = [end for of in guides for _, values in of for end in _list(values)]
     column, beside = value_axis(plot.column, rows, others, is_of_ranks=not plot.over)
     across = over_axis(plot.over, rows) if plot.over and rows[plot.over.name].notna().any() else None
-    columns, figures = [one for one in (plot.over, LAUNCHES, *(plot.columns or (column,))) if one], []
+    columns, figures = [one for one in (plot.over, NUM_LAUNCHES, *(plot.columns or (column,))) if one], []
     for number, ((below_title, part), of_part) in enumerate(zip(shown, guides, strict=True), start=1):
         placed, below = _placed(part, column, plot.over, across)
         chart = partial(_chart, placed, column, (below, beside), of_part, plot.context)
@@ -284,7 +281,7 @@ def tables_of(
         return ()
     rows = named(data, rows)
     titles = pd.Series(list(map(title, rows["cell_name"])), index=rows.index, dtype=object)
-    columns = (CELL_NAME, LAUNCHES, *columns)
+    columns = (CELL_NAME, NUM_LAUNCHES, *columns)
     return tuple(
         Table.of_columns(caption.format(of), columns, part, data.device, ("cells",))
         for of, part in rows.groupby(titles, sort=True)

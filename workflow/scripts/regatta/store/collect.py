@@ -14,11 +14,18 @@ from pathlib import Path
 
 import pandas as pd
 
-from regatta.core.benchmarks import built_in_names
 from regatta.core.text import one_line
 from regatta.model.frozen import FrozenCampaign, FrozenCell
 from regatta.model.launches import END_NOT_RECORDED, ENDED_EARLY, ListedLaunch, Slot, record_order
-from regatta.store.csv_files import COLLECTED, MEASUREMENTS, TABLE_DIGITS, columns_in, make_table, read_csv, to_csv
+from regatta.store.csv_files import (
+    COLLECTED,
+    TABLE_DIGITS,
+    cell_row,
+    columns_in,
+    make_table,
+    read_csv,
+    to_csv,
+)
 from regatta.store.frozen_files import mismatch
 from regatta.store.history import is_after_now, size_problem
 from regatta.store.jobs import noted_jobs, open_job
@@ -28,7 +35,6 @@ from regatta.store.nodes import blame_text, blamed_nodes
 from regatta.store.summaries import Summary, WaitsOf, read_summaries
 
 DIGITS = {"measurements": 12, "epochs": None}  # significant ones in their files; None: all
-CELL_FIELDS = ("benchmark", "backend", "device", "nodes", "gpus_per_node", "world_size", "stack")
 
 
 def collected_csv(collected: dict[str, pd.DataFrame]) -> dict[str, str]:
@@ -261,17 +267,6 @@ def _place(slot: Slot, launch: Summary, line: dict) -> dict:
 
 def _place_of(row: dict) -> dict:
     return {name: row[name] for name in ("cell", "repeat", "launch", "line")}
-
-
-def cell_row(cell: FrozenCell) -> dict:
-    """Return the columns that identify a cell. Some parameters of an older version have none."""
-    is_custom = cell.benchmark not in built_in_names()
-    return {
-        "cell": cell.id,
-        **{name: value for name, value in cell.parameters.items() if is_custom or name in MEASUREMENTS},
-        **{name: cell.field(name) for name in CELL_FIELDS},
-        "command": _text(cell.command),
-    }
 
 
 def _text(value: object) -> str | None:

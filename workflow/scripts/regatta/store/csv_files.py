@@ -10,21 +10,22 @@ import io
 import itertools
 import re
 from collections.abc import Callable, Collection, Iterable
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
 
-from regatta.core.benchmarks import Benchmark, Result, all_axes, result_columns
+from regatta.core.benchmarks import Benchmark, Result, all_axes, built_in_names, result_columns
 from regatta.core.errors import UserError
 from regatta.core.statistics import PERCENTILES
-from regatta.core.text import shape
-from regatta.kit.columns import FLAG, REAL, TEXT, WHOLE, Column, Columns, in_file
-from regatta.model.frozen import FrozenCampaign
+from regatta.kit.columns import FLAG, REAL, SHAPE, TEXT, WHOLE, Column, Columns, in_file
+from regatta.model.frozen import FrozenCampaign, FrozenCell
 from regatta.store.launch_files import write_text
 from regatta.store.records import MEMORY_BYTES, RANK_BYTES, one_line
 
 pd.set_option("mode.string_storage", "python")  # "auto" takes pyarrow where it is installed: other code for text
 TYPES = {"string": TEXT, "integer": WHOLE, "number": REAL, "boolean": FLAG}
+CELL_FIELDS = ("benchmark", "backend", "device", "nodes", "gpus_per_node", "world_size", "stack")
 # Published columns keep their order; those of a new benchmark follow.
 PUBLISHED_AXES = (
     "model strategy bucket_cap_mb gradient_as_bucket_view image_size context_length batch_size optimizer static_graph "
@@ -94,6 +95,17 @@ def columns_in(campaign: FrozenCampaign, columns: Columns) -> Columns:
 def cell_columns() -> dict[str, str]:
     """Return CELL with the axes of benchmarks outside Regatta's tree that are known by name."""
     return CELL | {name: TYPES[axis.type] for name, axis in all_axes().items()}
+
+
+def cell_row(cell: FrozenCell) -> dict:
+    """Return the columns that identify a cell. Some parameters of an older version have none."""
+    is_custom = cell.benchmark not in built_in_names()
+    return {
+        "cell": cell.id,
+        **{name: value for name, value in cell.parameters.items() if is_custom or name in MEASUREMENTS},
+        **{name: cell.field(name) for name in CELL_FIELDS},
+        "command": None if cell.command is None else one_line(cell.command),
+    }
 
 
 _DRIFT = (
@@ -190,15 +202,11 @@ _JOB_TIMES = "first and last line of one job in `jobs.jsonl`; `end_utc` is empty
 _SHAPE = "its shape: nodes, and ranks per node"
 
 
-def _shape_text(row) -> str:
-    return shape(row.nodes, row.gpus_per_node)
-
-
 LAUNCHES = Columns(
     Column("batch", "batch", TEXT, table="launches", help="its batch"),
     *in_file(TEXT, "the launch", "launch"),
     Column("stack", "stack", TEXT, table="launches", help="its stack"),
-    Column("nodes", "shape", WHOLE, table="launches", text=_shape_text, help=_SHAPE),
+    replace(SHAPE, table="launches", help=_SHAPE),
     *in_file(WHOLE, _SHAPE, "gpus_per_node"),
     Column("hosts", "hosts", TEXT, table="launches", help="hosts in the order of their ranks; empty if unknown"),
     *in_file(TEXT, _LAUNCH_TIMES, "start_utc", "end_utc"),

@@ -1,6 +1,6 @@
 """The facts on launches, hosts and stacks, one row each, and how they differ. What is not recorded is unknown.
 
-Without pandas, which planning does not load.
+Tuples, not a data frame: values are grouped in many small groups.
 """
 
 import hashlib
@@ -8,6 +8,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -27,6 +28,7 @@ NEW_EACH_LAUNCH = (  # variables that do not describe the software
     *("MASTER_", "TORCHELASTIC_"),
     *(v for launcher in LAUNCHERS.values() for v in launcher.ranks.variables),
 )
+DIRTY = " (dirty)"  # after a commit
 DETAIL = "detail"  # group of facts that are only listed
 # Of a fact that is absent where others of its group were recorded. Of other groups, it is unknown.
 ABSENT = {"variable": "not set", "library": "not loaded", "stack": "none", "network": "none"}
@@ -51,10 +53,6 @@ class Fact(NamedTuple):
     value: str | None
 
     @property
-    def is_recorded(self) -> bool:
-        return self.value is not None or self.group in ABSENT
-
-    @property
     def label(self) -> str:
         return f"{self.group} {self.name}" if self.group in ("variable", "setting") else self.name
 
@@ -76,25 +74,25 @@ class Difference:
     other: str
 
 
+def of_stack(stack: str, group: str, name: str, value: object) -> Fact:
+    return Fact("", "", stack, "", group, name, _text(value))
+
+
 def facts_of(headers: Iterable[dict], cells: Iterable[Cell], checked: Iterable[dict] = ()) -> list[Fact]:
     """Return the facts on stacks, then on launches. headers: their first lines. checked: stacks of a preflight."""
     cells = list(cells)
     found = []
     for cell in {cell.stack.name: cell for cell in cells}.values():
-        found.append(Fact("", "", cell.stack.name, "", "kind", "cluster", _text(cell.spec.get("cluster"))))
-        found += stack_facts(cell.stack)
+        found += [of_stack(cell.stack.name, "kind", "cluster", cell.spec.get("cluster")), *stack_facts(cell.stack)]
     programs = {
-        Fact("", "", cell.stack.name, "", "program", f"SHA-256 of {Path(path).name}", digest[:12])
+        of_stack(cell.stack.name, "program", f"SHA-256 of {Path(path).name}", digest[:12])
         for cell in cells
         for path, digest in cell.spec.get("executables", {}).items()
     }
-    with_digest = {fact.stack for fact in programs}  # there, a copy is no other program
     found += sorted(programs)
-    found += [
-        Fact("", "", one["stack"], "", "network", f"NCCL {name}", _text(one["verdict"].get(name)))
-        for one in checked
-        for name in OF_NCCL
-    ]
+    for one in checked:
+        found += [of_stack(one["stack"], "network", f"NCCL {name}", one["verdict"].get(name)) for name in OF_NCCL]
+    with_digest = {fact.stack for fact in programs}  # there, a copy is no other program
     of_launches = (fact for header in headers for fact in launch_facts(header))
     return found + [fact for fact in of_launches if fact.group != "program" or fact.stack not in with_digest]
 
@@ -103,13 +101,13 @@ def stack_facts(stack: Stack) -> Iterator[Fact]:
     """Yield what a stack itself sets."""
     steps = (" ".join(map(str, step.values())) for step in stack.settings.get("prologue") or ())
     settings = {**stack.settings, "prologue": "; ".join(map(one_line, steps))}
-    found = [("kind", "kind", settings.get("kind"))]
-    found += [("stack", name.replace("_", " "), settings.get(name)) for name in OF_STACK]
-    found += [("variable", name, shown(name, value)) for name, value in (settings.get("env") or {}).items()]
-    yield from (Fact("", "", stack.name, "", group, name, _text(value)) for group, name, value in found)
+    yield of_stack(stack.name, "kind", "kind", settings.get("kind"))
+    yield from (of_stack(stack.name, "stack", name.replace("_", " "), settings.get(name)) for name in OF_STACK)
+    for name, value in (settings.get("env") or {}).items():
+        yield of_stack(stack.name, "variable", name, shown_variable(name, value))
 
 
-def shown(variable: str, value: object) -> str:
+def shown_variable(variable: str, value: object) -> str:
     """Return the value of a variable as one line; of one that may be a secret, a short hash."""
     text = str(value)
     return f"sha256:{hashlib.sha256(text.encode()).hexdigest()[:8]}" if SECRET.search(variable) else one_line(text)
@@ -126,12 +124,11 @@ def launch_facts(header: dict) -> Iterator[Fact]:
         return Fact(header["launch"], host, *place, group, name, _text(value))
 
     commit = git.get("commit") or ""
-    yield fact("commit", "commit", commit[:12] + (" (dirty)" if commit and git.get("is_dirty") else ""))
+    yield fact("commit", "commit", commit[:12] + (DIRTY if commit and git.get("is_dirty") else ""))
     if not environment:
         return
     yield from (fact("version", name, environment.get(name.removesuffix(" version"))) for name in VERSIONS)
-    for path in environment.get("libraries") or []:
-        yield fact("library", family_of(Path(path).name) or OTHER_LIBRARIES, path)
+    yield from (fact("library", _library(path), path) for path in environment.get("libraries") or [])
     for gpu in environment.get("gpus") or ([{}] if header.get("device") == "cuda" else []):
         on = gpu.get("host") or only
         yield fact("machine", "GPU", gpu.get("name"), on)
@@ -144,9 +141,15 @@ def launch_facts(header: dict) -> Iterator[Fact]:
         yield from (fact("machine", name, host.get(key), host["host"]) for name, key in OF_HOST.items())
         yield fact("host", "hosts", host["host"], host["host"])
         memory = host.get("memory_bytes")
+        yield fact(DETAIL, "ranks", len(host.get("ranks") or ()), host["host"])
         yield fact(DETAIL, "memory", None if memory is None else size(memory), host["host"])
     for group in ("setting", "variable"):
         yield from (fact(group, name, value) for name, value in (environment.get(f"{group}s") or {}).items())
+
+
+@cache
+def _library(path: str) -> str:
+    return family_of(Path(path).name) or OTHER_LIBRARIES
 
 
 def _text(value: object) -> str | None:
@@ -154,7 +157,10 @@ def _text(value: object) -> str | None:
     if value in (None, "", [], {}):
         return None
     value = [f"{key}={of_key}" for key, of_key in value.items()] if isinstance(value, dict) else value
-    return one_line(" ".join(map(str, value)) if isinstance(value, list) else value)
+    return _line(" ".join(map(str, value)) if isinstance(value, list) else str(value))
+
+
+_line = cache(one_line)  # launches repeat most values
 
 
 # What differs between launches, hosts, stacks, or two sides of a comparison.
@@ -167,27 +173,33 @@ def values_by(facts: Iterable[Fact], subject: str, *by: str) -> dict[tuple[str, 
     for fact in facts:
         if who := getattr(fact, subject):
             place = [getattr(fact, name) for name in by]
-            value = ABSENT.get(fact.group) if fact.value is None else fact.value
-            found[fact.group, fact.label, *place][value].add(who)
-            recorded["variable" if fact.group == "stack" else fact.group, *place].add(who)  # a stack has all its env
+            found[fact.group, fact.label, *place][fact.value or ABSENT.get(fact.group)].add(who)
+            for group in ("stack", "variable") if fact.group == "stack" else (fact.group,):  # a stack has all its env
+                recorded[group, *place].add(who)
     for (group, _, *place), values in found.items():
         if group in ABSENT and (without := recorded[group, *place].difference(*values.values())):
             values[ABSENT[group]] |= without
     return found
 
 
-def differs(values: Values) -> bool:
-    """Return whether some lack a value that others have. What is not recorded differs from nothing."""
+def differing(values: Values) -> set[str]:
+    """Return who has a known value, if some lack one that others have. What is not recorded differs from nothing."""
     known = [of for value, of in values.items() if value is not None]
-    return any(of != set().union(*known) for of in known)
+    everyone = set().union(*known)
+    return everyone if any(of != everyone for of in known) else set()
 
 
-def values_text(values: Values) -> str:
-    """Return the value of all, or how many have each: `570.86 in 213 of 214, 550.54 in 1 of 214`."""
+def values_texts(values: Values) -> list[str]:
+    """Return the value of all, or how many have each: `570.86 in 213 of 214`, `550.54 in 1 of 214`."""
     num = len(set().union(*values.values()))
     ordered = sorted(values.items(), key=lambda item: (-len(item[1]), str(item[0])))
     texts = [(NOT_KNOWN if value is None else value, len(of)) for value, of in ordered]
-    return joined([text if of == num else f"{text} in {of} of {num}" for text, of in texts])
+    return [text if of == num else f"{text} in {of} of {num}" for text, of in texts]
+
+
+def known_values(facts: Iterable[Fact], name: str) -> list[str]:
+    """Return the distinct known values of a fact."""
+    return sorted({fact.value for fact in facts if fact.name == name and fact.value is not None})
 
 
 def stack_texts(stack: Stack) -> list[str]:
@@ -200,12 +212,10 @@ def stack_texts(stack: Stack) -> list[str]:
 
 def own_facts(campaign: FrozenCampaign) -> dict[str, list[str]]:
     """Return for each stack what distinguishes it: what not all stacks set; of one stack, what the cluster does not."""
-    facts = {cell.stack.name: stack_texts(cell.stack) for cell in campaign.cells}
-    sets = [set(of) for of in facts.values()]
-    if len(sets) == 1:
-        cluster = {key: campaign.cluster.get(key) for key in ("env", *NAMED)}
-        sets.append(set(stack_texts(Stack("", cluster))))
-    common = set.intersection(*sets) if sets else set()
+    stacks = {cell.stack.name: cell.stack for cell in campaign.cells}
+    facts = {name: stack_texts(stack) for name, stack in stacks.items()}
+    others = facts.values() if len(facts) > 1 else [*facts.values(), stack_texts(Stack("", campaign.cluster))]
+    common = set.intersection(*map(set, others))
     return {name: [fact for fact in of if fact not in common] for name, of in facts.items()}
 
 
@@ -215,21 +225,33 @@ def differences(*sides: Iterable[Fact]) -> list[Difference]:
     A fact known on one side only is no difference; the last entry names it on the other side.
     """
     facts = [
-        fact._replace(launch=side) for side, of in zip("ab", sides, strict=True) for fact in of if fact.is_compared
+        fact._replace(launch=side + fact.launch)
+        for side, of in zip("ab", sides, strict=True)
+        for fact in of
+        if fact.is_compared
     ]
     found, lacking = [], {"a": {}, "b": {}}
     for (group, label), values in values_by(facts, "launch").items():
-        one, other = ({value for value, of in values.items() if side in of} - {None} for side in lacking)
+        one, other = (_of_side(side, values, ABSENT.get(group)) for side in lacking)
         if one and other:
-            found += [Difference(label, _joined(label, one), _joined(label, other))] if one != other else []
-        elif (one | other) - {ABSENT.get(group)}:
+            texts = (_side_text(label, of) for of in (one, other))
+            found += [Difference(label, *texts)] if one.keys() != other.keys() else []
+        elif (one.keys() | other.keys()) - {ABSENT.get(group)}:
             lacking["b" if one else "a"][PLURALS.get(group, label)] = None
     names = [", ".join(of) or NOTHING for of in lacking.values()]
     return [*found, Difference(NOT_KNOWN, *names)] if any(lacking.values()) else found
 
 
-def _joined(label: str, values: set[str]) -> str:
-    return f"{len(values)} files" if label == OTHER_LIBRARIES and len(values) > 1 else joined(sorted(values))
+def _side_text(label: str, values: Values) -> str:
+    is_counted = label == OTHER_LIBRARIES and len(values) > 1
+    return f"{len(values)} files" if is_counted else joined(values_texts(values))
+
+
+def _of_side(side: str, values: Values, absent: str | None) -> Values:
+    """Return which launches of a side have each known value, else its stack. A fact is absent if no launch has it."""
+    known = {value: {who for who in of if who.startswith(side)} for value, of in values.items() if value is not None}
+    found = {value: of - {side} or of for value, of in known.items() if of}
+    return {value: of for value, of in found.items() if value != absent} or found
 
 
 def differences_by_stack(*campaigns: list[Fact]) -> list[Difference] | None:

@@ -38,6 +38,12 @@ def hosts_of(rows: list[dict]) -> set[str]:
     return {host for row in rows for host in (row["hosts"] or "").split(", ") if host}
 
 
+def hosts_by_launch(launches: pd.DataFrame) -> dict[str, str]:
+    """Return the hosts of each launch as launches.csv lists them, where they were recorded."""
+    known = launches.dropna(subset=["hosts"])
+    return dict(zip(known["launch"], known["hosts"], strict=True))
+
+
 def _elapsed(name: str) -> Callable[[object], str]:
     return lambda row: UNKNOWN if is_unknown(getattr(row, name)) else elapsed_text(round(getattr(row, name)))
 

@@ -16,9 +16,7 @@ from regatta.kit.kinds import NOTE, RESULT, WARNINGS
 from regatta.model.frozen import FrozenCampaign
 from regatta.report import explore, page
 from regatta.report.findings import Finding
-from regatta.report.headline import figures_of_page, headline_figure, without_headline
 from regatta.report.panels import Figure, Section
-from regatta.report.stack_facts import text_without_secrets
 from regatta.store.collect import read_collected, read_store, summaries_beside, write_collected
 from regatta.store.csv_files import COLLECTED, columns_in, make_table, read_csv, write_csv
 from regatta.store.frozen_files import read_frozen, read_frozen_campaign
@@ -52,7 +50,7 @@ from regatta.topics.fits import fits_section as fits
 from regatta.topics.scaling import scaling_section as scaling
 from regatta.topics.stragglers import straggler_section as stragglers
 from regatta.topics.stragglers.waits import rows_of_json, waits_of
-from regatta.topics.summary import MARKS, answer_json, summary
+from regatta.topics.summary import MARKS, answer_json, figures_of_page, headline_figure, summary, without_headline
 from regatta.topics.sweep import sweep_section as sweep
 
 TOPICS: tuple[Topic, ...] = (
@@ -265,14 +263,14 @@ def _content(data: ReportData, shown: list[Section], block: dict) -> dict:
     shown = without_headline(shown)
     return {
         "campaign": campaign,
-        "campaign_text": text_without_secrets(campaign),
+        "campaign_text": page.text_without_secrets(campaign),
         "is_cpu": data.device == "cpu",
         "summary": summary(data),
         "summary_marks": MARKS,
         "headline": headline,
         "titles": {one.id: one.title for section in shown for one in (section, *section.parts)},
-        "machine": page.machine_line(campaign, data.headers, measurements),
-        "facts": page.facts(campaign, data.headers, measurements, data.tables["launches"]),
+        "machine": page.machine_line(campaign, data.facts, measurements),
+        "facts": page.facts(campaign, measurements, data.tables["launches"]),
         "counts": page.status_counts(measurements),
         "num_planned": int(measurements["repeat"].notna().sum()),
         "num_missing": int((measurements["status"] == "not_measured").sum()),
@@ -287,7 +285,7 @@ def _content(data: ReportData, shown: list[Section], block: dict) -> dict:
         "imported": campaign.imported,
         "num_unchecked": data.problems.get("num_unchecked"),
         "left_out": page.left_out(data.problems, data.names),
-        "provenance": page.provenance(data.headers),
+        "provenance": page.provenance(data.facts, data.headers),
         "cell_indices": indices,
         "cell_data": explore.encoded(block),
         "block": block,

@@ -15,13 +15,14 @@ from regatta.core.patterns import LEAST_AFFECTED, Pattern, axes_of, find_pattern
 from regatta.core.text import UNKNOWN, is_unknown, natural, one_line, plural, rank_time, shape, status_text
 from regatta.kit.columns import TEXT, Column, Columns, in_file
 from regatta.kit.kinds import NOTE, RESULT, SUMMARY, Kind, Value
-from regatta.report.cell_launches import HOST, hosts_by_launch, same_host
+from regatta.report.cell_launches import HOST, same_host
 from regatta.report.findings import PROBLEMS, Finding, Source, file_of, of_runs
 from regatta.report.page import NO_RECORD, STATUSES, shown_status
 from regatta.report.panels import Section
 from regatta.run.causes import ABSENT, log_excerpt, read_log_tail, without_host
 from regatta.store.csv_files import MEASUREMENTS, make_table
 from regatta.store.history import ALWAYS_RETRIED
+from regatta.tables.times import hosts_by_launch
 from regatta.topics.base import ReportData, TableSpec, Topic, grouped, once_per_report, plain_rows
 from regatta.topics.failing_hosts import Run, failing_hosts
 from regatta.topics.sweep.sweep_tables import workload_of

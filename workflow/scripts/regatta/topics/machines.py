@@ -1,17 +1,24 @@
 """Warnings on the store and on machines: damage, shared hosts, versions and hardware that differ or are unknown."""
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable
 
 import pandas as pd
 
-from regatta.core.text import UNKNOWN, natural, shape
+from regatta.core.text import UNKNOWN, natural
 from regatta.kit.kinds import LOW, NOTE, Kind, joined
 from regatta.report.findings import HEADERS, PROBLEMS, Finding, Source, of_runs
-from regatta.report.page import NEW_EACH_LAUNCH, VERSIONS, environments
+from regatta.tables.facts import DIRTY, Fact, differing, values_by, values_texts
 from regatta.topics.base import ReportData, Topic
 
-VERSIONS_OF_GPUS = {"cuda": "CUDA", "nccl": "NCCL", "driver": "driver"}
+VERSIONS_OF_GPUS = {"cuda": "CUDA", "nccl": "NCCL", "driver": "driver", "GPU": "GPU model"}
+MACHINE = ("machine", "setting", "variable")
+MIXED = {  # by group of facts: the kind of a difference, and what its launches have in common
+    **dict.fromkeys(MACHINE, ("mixed_machines", "stack", "shape")),
+    "commit": ("mixed_nodes",),
+    "host": ("mixed_nodes", "stack", "shape"),
+    "version": ("mixed_versions", "stack"),
+}
 AGAIN = "measure the cells again under a new `name`"
 TORN, INVALID = "{num_torn:integrity error}", "{num_invalid:invalid line}"
 KINDS = (
@@ -78,8 +85,8 @@ def findings(data: ReportData) -> list[Finding]:
     return [
         *_problems(data.problems),
         *_shared_hosts(data.ok),
-        *(_unlike_nodes(data.headers) if data.campaign.sweep else _mixed(data)),
-        *_cores(data.headers),
+        *(_unlike_nodes(data.facts) if data.campaign.sweep else _mixed(data)),
+        *_cores(data.facts),
         *_unknown(data),
     ]
 
@@ -111,14 +118,14 @@ def _shared_hosts(ok: pd.DataFrame) -> list[Finding]:
     return _warning("shared_hosts", values, source, shared["cell"].unique())
 
 
-def _cores(headers: list[dict]) -> list[Finding]:
+def _cores(facts: list[Fact]) -> list[Finding]:
     """Return the finding on the host with most threads for its cores."""
-    loads = [
-        (len(host["ranks"]), environment.get("threads_per_rank") or 1, host["num_cores"], host["host"])
-        for environment in environments(headers)
-        for host in environment["hosts"]
-        if host.get("num_cores")
-    ]
+    ranks, cores, threads = (
+        {(fact.launch, fact.host): int(fact.value) for fact in facts if fact.name == name and fact.value is not None}
+        for name in ("ranks", "cores per host", "threads per rank")
+    )
+    of_ranks = {launch: num for (launch, _), num in threads.items()}
+    loads = [(ranks[at], of_ranks.get(at[0], 1), num, at[1]) for at, num in cores.items() if num]
     num, threads, cores, host = max(loads, key=lambda load: load[0] * load[1] / load[2], default=(0, 0, 1, ""))
     values = {"num_ranks": num, "threads": threads, "num_cores": cores}
     return _warning("oversubscribed", values, host=host) if num * threads > cores else []
@@ -128,82 +135,34 @@ def _mixed(data: ReportData) -> list[Finding]:
     """Return the findings on facts that differ between the launches of a stack, or of its cells of one shape.
 
     Only those of versions, hardware and settings invalidate a comparison: nodes of one kind, and commits, may differ.
-    Machines are compared by benchmark: a program of a user does not report what torch reports. What is not recorded
-    does not differ; of an import, that is all that its file does not state.
+    Machines are compared by benchmark: a program of a user does not report what torch reports.
     """
-    unrecorded = ("", None) if data.campaign.imported else (None,)
-    launches = defaultdict(lambda: defaultdict(set))  # (kind, fact, group, benchmark) -> value -> launches
-    benchmarks = data.measurements.groupby("launch")["benchmark"].unique()
-    for header in data.headers:
-        environment, stack = header.get("environment") or {}, f"stack {header['stack']}"
-        place = f"{stack}, {shape(header['nodes'], header['gpus_per_node'])}"
-        facts = {("mixed_versions", name, stack, ""): environment.get(name) for name in VERSIONS}
-        facts["mixed_nodes", "commit", "all", ""] = ((header.get("git") or {}).get("commit") or "")[:12] or None
-        if environment:
-            known = _machine(environment).items()
-            of_launch = benchmarks.get(header["launch"], ())
-            facts |= {("mixed_machines", name, place, of): value for name, value in known for of in of_launch}
-            facts["mixed_nodes", "nodes", place, ""] = " ".join(sorted(host["host"] for host in environment["hosts"]))
-        for fact, value in facts.items():
-            if value not in unrecorded:
-                launches[fact][str(value)].add(header["launch"])
-    texts, differing = defaultdict(dict), defaultdict(set)
-    for (kind, name, group, _), values in sorted(launches.items()):
-        if len(values) > 1:
-            texts[kind][f"{name} of {group}: {' | '.join(value or 'none' for value in sorted(values))}"] = None
-            differing[kind].update(*values.values())
-    ok, found = data.ok, []
-    for kind, mixed in texts.items():
-        cells = ok.loc[ok["launch"].isin(differing[kind]), "cell"].unique()
-        found += _warning(kind, {}, cells=cells, mixed=list(mixed))
-    return found
+    benchmarks, ok = data.measurements.groupby("benchmark")["launch"].agg(set), data.ok
+    texts, launches = defaultdict(dict), defaultdict(set)
+    for group, (kind, *by) in MIXED.items():
+        facts = [fact for fact in data.facts if fact.group == group and fact.is_compared]
+        facts = [fact._replace(value=fact.value and fact.value.removesuffix(DIRTY)) for fact in facts]
+        for alike in benchmarks if kind == "mixed_machines" else [{fact.launch for fact in facts}]:
+            of_alike = values_by([fact for fact in facts if fact.launch in alike], "launch", *by)
+            for (_, label, *place), values in of_alike.items():
+                if found := differing(values):
+                    where = f"stack {', '.join(place)}" if place else "all"
+                    texts[kind][f"{label} of {where}: {joined(values_texts(values))}"] = None
+                    launches[kind] |= found
+    cells = {kind: ok.loc[ok["launch"].isin(of), "cell"].unique() for kind, of in launches.items()}
+    return [found for kind, of in texts.items() for found in _warning(kind, {}, cells=cells[kind], mixed=list(of))]
 
 
-def _machine(environment: dict) -> dict[str, str | None]:
-    """Return the facts on a launch's machine and settings that can change its numbers, each as one text.
-
-    None: not recorded.
-    """
-    hosts = environment["hosts"]
-    variables = {k: v for k, v in (environment.get("variables") or {}).items() if not k.startswith(NEW_EACH_LAUNCH)}
-    settings = {"settings": environment.get("settings") or {}, "variables": variables}
-    facts = {
-        "cpu": _counted(host.get("cpu_model") for host in hosts),
-        "cores": _counted(host.get("num_cores") for host in hosts),
-        "gpus": _counted(gpu.get("name") for gpu in environment.get("gpus") or []),
-        "threads per rank": _counted([environment.get("threads_per_rank")]),
-    }
-    return facts | {name: " ".join(sorted(f"{k}={v}" for k, v in of.items())) for name, of in settings.items()}
-
-
-def _counted(values: Iterable) -> str | None:
-    """Return the values of hosts or GPUs, and how often each occurs if they differ; None if one is unknown."""
-    counts = Counter(values)
-    if None in counts:
-        return None
-    shown = sorted(counts.items(), key=str)
-    return ", ".join(f"{num} × {value}" if num > 1 and len(counts) > 1 else str(value) for value, num in shown)
-
-
-def _unlike_nodes(headers: list[dict]) -> list[Finding]:
+def _unlike_nodes(facts: list[Fact]) -> list[Finding]:
     """Return the finding on nodes of a sweep that differ from most others in versions, hardware or settings."""
-    facts: dict[str, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))  # fact -> node -> values
-    for environment in environments(headers):
-        for host in environment["hosts"]:
-            gpus = [gpu for gpu in environment.get("gpus") or [] if gpu.get("host") in (None, host["host"])]
-            known = {name: environment.get(name) for name in VERSIONS}
-            known |= _machine(environment | {"hosts": [host], "gpus": gpus})
-            # Of two nodes, it is unknown which one the versions and settings of their launch come from.
-            for name in known if len(environment["hosts"]) == 1 else ("cpu", "cores", "gpus"):
-                facts[name][host["host"]].add(str(known[name] or UNKNOWN))
+    compared = [fact for fact in facts if fact.is_compared and fact.group in ("version", *MACHINE)]
     found, unlike = [], set()
-    for name, of_nodes in facts.items():
-        values = {node: " | ".join(sorted(of_node)) for node, of_node in of_nodes.items()}
-        usual = Counter(values.values()).most_common(1)[0][0]
-        for value in sorted({*values.values()} - {usual}):
-            nodes = sorted((node for node in values if values[node] == value), key=natural)
-            found.append(f"{name} {value} on {joined(nodes)}, {usual} on most")
-            unlike |= {*nodes}
+    for (_, label), values in values_by(compared, "host").items():
+        by_value = {UNKNOWN if value is None else value: nodes for value, nodes in values.items()}
+        usual = max(by_value, key=lambda value: len(by_value[value]))
+        for value in sorted(by_value.keys() - {usual}):
+            found.append(f"{label} {value} on {joined(sorted(by_value[value], key=natural))}, {usual} on most")
+            unlike |= by_value[value]
     values = {"num": len(unlike), "nodes": sorted(unlike, key=natural)}
     return _warning("unlike_nodes", values, facts="; ".join(found)) if found else []
 
@@ -213,16 +172,17 @@ def _unknown(data: ReportData) -> list[Finding]:
 
     An import has no versions.
     """
-    launches = [h["environment"] for h in data.headers if h.get("device") == "cuda" and h.get("environment")]
-    versions = {} if data.campaign.imported else VERSIONS_OF_GPUS
-    unknown = {name: sum(not of.get(key) for of in launches) for key, name in versions.items()}
-    gpus = [of.get("gpus") or [{}] for of in launches]
-    unknown["GPU model"] = sum(not all(gpu.get("name") for gpu in of_launch) for of_launch in gpus)
-    values = {"num": {name: num for name, num in unknown.items() if num}, "num_launches": len(launches)}
-    versions = [f"{name} in {num}" for name, num in values["num"].items()]
-    found = _warning("unknown_versions", values, versions=versions) if versions else []
-    num = sum(bool((header.get("git") or {}).get("is_dirty")) for header in data.headers)
-    return found + (_warning("uncommitted", {"num": num, "num_launches": len(data.headers)}) if num else [])
+    by_label = {label: values for (_, label), values in values_by(data.facts, "launch").items()}
+    wanted = {"GPU": "GPU model"} if data.campaign.imported else VERSIONS_OF_GPUS
+    lacking = {name: len(by_label.get(label, {}).get(None, ())) for label, name in wanted.items()}
+    num = {name: num for name, num in lacking.items() if num and data.device == "cuda"}
+    values = {"num": num, "num_launches": len(set().union(*by_label.get("driver", {}).values()))}
+    words = [f"{name} in {num}" for name, num in values["num"].items()]
+    found = _warning("unknown_versions", values, versions=words) if words else []
+    commits = by_label.get("commit", {})
+    num = sum(len(of) for commit, of in commits.items() if commit and commit.endswith(DIRTY))
+    values = {"num": num, "num_launches": len(set().union(*commits.values()))}
+    return found + (_warning("uncommitted", values) if num else [])
 
 
 TOPIC = Topic("machines", "Warnings", findings=findings, is_of_sweeps=True, is_judge=True, kinds=KINDS)

@@ -2,7 +2,8 @@
 
 import pandas as pd
 
-from regatta.report.panels import FULL_NAME, Section, Table
+from regatta.kit.columns import FULL_NAME
+from regatta.report.panels import Section, Table
 from regatta.report.plots import named
 from regatta.tables.metrics import MEMORY
 from regatta.topics.base import ReportData, Topic

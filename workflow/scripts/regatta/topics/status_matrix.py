@@ -154,7 +154,9 @@ def status_matrix(data: ReportData) -> Matrix:
     cells = data.campaign.all_cells
     columns = {name: of for name, (of, _) in values_of(data).items()}
     squares = best_squares(data, cells, columns, partial(_shown, data))
-    matrix = Matrix(shapes_caption(data.device), shape_columns(cell.shape for cell in cells), squares, summary=_summary)
+    matrix = Matrix(
+        shapes_caption(data.device), shape_columns([cell.shape for cell in cells]), squares, summary=_summary
+    )
     notes = [f"Number: {'; '.join(dict.fromkeys(text for _, text in values_of(data).values()))}"]
     if any(square.level for square in squares):
         without = "baselines, 100 by definition, are not listed" if matrix.is_dense else "the baseline is not colored"

@@ -11,9 +11,10 @@ from regatta.core.text import natural, plural, rank_word, ranks_word
 from regatta.kit.kinds import FAIR, LOW, NOTE, RESULT, SUMMARY, Value, joined
 from regatta.report.commands import price_text
 from regatta.report.findings import Finding
-from regatta.report.page import shown_status
-from regatta.report.stack_facts import facts_text, own_facts
+from regatta.report.page import MOST_DRAWN, shown_status
+from regatta.report.panels import Figure, Section, drawn_and_listed
 from regatta.store.history import ALWAYS_RETRIED
+from regatta.tables.facts import own_facts
 from regatta.topics.base import ReportData, invalid_cells, once_per_report, plain_rows, unreliable_cells
 
 # Lines by id: what was compared, which is best, how it scales, what failed. Others come before what failed.
@@ -45,6 +46,9 @@ KINDS_OF_STACKS = {"contained": "image", "bind-mounted": "image with libraries o
 NOTHING_OPEN = "all is "
 EXTEND = NOTHING_OPEN + "measured; to add cells, edit the campaign file, then `{run}`: only new cells are measured"
 INDEX = NOTHING_OPEN + "imported; to compare it with other campaigns: `make index`"
+HEADLINES = ("sweep", "scaling", "scripts", "programs", "communication", "training_runs")  # sections, the first counts
+COMPARISONS = "comparisons"  # instead of a strip: without several places, only what is compared differs
+STRETCH = {"lines": 1.55, "rows": 1.2}  # of its height, by its form: beside six or seven facts
 WHERE = "run commands in Regatta's folder"
 ELSEWHERE = "run commands in the folder that contains results/"
 # Values of settings in next steps -> how those of several steps become one.
@@ -208,7 +212,7 @@ def subject(data: ReportData) -> Line:
         num_nodes = len({host for cell in cells for host in cell.hosts})
         parts.append(f"{plural(num_nodes, 'node')}, {'one by one' if sweep == 'nodes' else 'in pairs'}")
     kinds = {cell.stack.name: KINDS_OF_STACKS.get(cell.stack.settings.get("kind")) for cell in cells}
-    about = {stack: [kinds.get(stack), facts_text(of)] for stack, of in own_facts(data.campaign).items()}
+    about = {stack: [kinds.get(stack), joined(of)] for stack, of in own_facts(data.campaign).items()}
     about = {stack: "; ".join(filter(None, of)) for stack, of in about.items()}
     shown = [f"{stack} ({about[stack]})" if about[stack] else stack for stack in stacks]
     parts.append(f"stack {shown[0]}" if len(stacks) == 1 else f"stacks {joined(shown)}")
@@ -286,3 +290,58 @@ def _as_one(steps: list[str]) -> str:
     parts = [step.partition(": `") for step in steps]
     commands = dict.fromkeys(command for _, _, of in parts for command in re.findall("`[^`]+`", f"`{of}"))
     return f"{', '.join(dict.fromkeys(what for what, _, _ in parts))}: {', '.join(commands)}"
+
+
+# The figure of the first screen.
+
+
+def headline_figure(shown: list[Section]) -> Figure | None:
+    """Return the figure of the first screen: of the first section in HEADLINES that has one.
+
+    Instead of a strip, that of comparisons if cells have one size; without any, the first figure of several cells.
+    """
+    by_id = {section.id: section for section in shown}
+    sections = [by_id[name] for name in HEADLINES if name in by_id and _figures_of(by_id[name])]
+    found = [figure for section in sections for figure in _figures_of(section)]
+    compared = by_id[COMPARISONS].headline if COMPARISONS in by_id else None
+    if not found or found[0].chart.form == "rows":
+        several = (figure for figure in found if len({*figure.chart.frame["cell"]} - {""}) > 1)
+        first = None if sections and _has_sizes(sections[0]) else compared
+        found = [figure for figure in (first, next(several, None), *found) if figure]
+    if not found:
+        return None
+    chart = replace(found[0].chart, stretch=STRETCH.get(found[0].chart.form, 1.0))
+    table = replace(found[0].table, caption=f"Summary: {found[0].table.caption}")  # landmarks are unique
+    return replace(found[0], id="headline", table=table, drawing=chart)
+
+
+def _figures_of(section: Section) -> tuple[Figure, ...]:
+    return (section.headline,) if section.headline else section.figures
+
+
+def without_headline(shown: list[Section]) -> list[Section]:
+    """Return the sections without the figure of the first screen, if it is the only one of its section."""
+    first = headline_figure(shown)
+    titles = [first.title] if first else []
+    return [
+        replace(section, figures=())
+        if not section.headline and [figure.title for figure in section.figures] == titles
+        else section
+        for section in shown
+    ]
+
+
+def _has_sizes(section: Section) -> bool:
+    """Return whether any figure of a section is over several places, as that of throughput with the baseline is."""
+    return any(figure.chart.form == "lines" for figure in (*section.figures, *section.folded[1]))
+
+
+def figures_of_page(shown: list[Section], is_large: bool) -> list[Figure]:
+    """Return the figures that the page draws: that of the first screen, then those of sections and their parts."""
+    first = headline_figure(shown)
+    found = [first] if first else []
+    for section in (one for outer in without_headline(shown) for one in (outer, *outer.parts)):
+        for figures in (section.figures, section.folded[1]):
+            found += drawn_and_listed(figures, MOST_DRAWN[is_large])[0]
+        found += [section.content["figure"]] if section.content.get("figure") else []
+    return found

@@ -13,11 +13,11 @@ import pandas as pd
 from regatta.core.benchmarks import axes_of
 from regatta.core.names import PLACE, cell_names
 from regatta.core.statistics import batch_of
-from regatta.kit.columns import TEXT, WHOLE, Column, Columns, table_rows
+from regatta.kit.columns import FULL_NAME, NUM_LAUNCHES, TEXT, WHOLE, Column, Columns, table_rows
 from regatta.kit.kinds import FAIR, RESULT, SUMMARY, Kind, Value
 from regatta.model.frozen import FrozenCampaign
 from regatta.report.findings import Finding, of_cells
-from regatta.report.panels import FULL_NAME, LAUNCHES, Section, Table, on_one_shape
+from regatta.report.panels import Section, Table, on_one_shape
 from regatta.report.plots import Plot, figures_of, named, section_of
 from regatta.store.csv_files import make_table, result_column
 from regatta.store.records import BENCHMARK, RANK_BYTES
@@ -102,7 +102,7 @@ def section(data: ReportData) -> Section:
     curves = [figures_of(data, plot, curve_rows(rows, data.tables["epochs"], plot.column)) for plot in CURVES]
     titles = list(dict.fromkeys(figure.title.partition(": ")[2] for of in curves for figure in of))
     figures = sorted(chain(*curves), key=lambda figure: titles.index(figure.title.partition(": ")[2]))
-    columns = (FULL_NAME, LAUNCHES, *OUTCOME)
+    columns = (FULL_NAME, NUM_LAUNCHES, *OUTCOME)
     outcome = Table.of_columns("Total time and final results", columns, rows, data.device, ("cells",))
     tables = (outcome, *parts_tables(data, rows))
     return section_of((ANCHOR, "Training runs"), runs, TOTAL, (common_of_runs(rows),), figures, tables)

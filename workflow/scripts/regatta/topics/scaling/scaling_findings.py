@@ -7,13 +7,11 @@ from dataclasses import dataclass, replace
 from regatta.core.benchmarks import axes_of
 from regatta.core.moderation import CONFIDENCE, MIN_LAUNCHES
 from regatta.core.names import PLACE, SEPARATOR, CellName
-from regatta.core.text import is_unknown, natural, plural, rank_word, ranks_word, shape, with_minus_signs
+from regatta.core.text import is_unknown, natural, plural, rank_word, ranks_word, with_minus_signs
 from regatta.core.verdicts import Verdict
-from regatta.kit.columns import Row, table_rows
+from regatta.kit.columns import Row, launches, table_rows
 from regatta.kit.kinds import FAIR, RESULT, SUMMARY, Kind, Value
 from regatta.report.findings import Finding, Source, of_cells, percent_number
-from regatta.report.page import threads_by_shape
-from regatta.report.panels import launches
 from regatta.tables.baselines import (
     EFFICIENCY,
     PARTS_OF_LOSS,
@@ -22,6 +20,7 @@ from regatta.tables.baselines import (
     is_wide,
 )
 from regatta.tables.counterparts import BaselineLookup
+from regatta.tables.facts import values_by
 from regatta.tables.metrics import THROUGHPUT
 from regatta.tables.pairs import compared_steps
 from regatta.tables.primary_times import times_by_cell
@@ -313,10 +312,11 @@ def _certainty(finding: Finding) -> str:
 @once_per_report
 def threads_text(data: ReportData) -> str:
     """Return how many threads each rank had, by shape (on CPUs); empty if nothing differs."""
-    threads = threads_by_shape(data.campaign, data.headers)
-    if len(set(map(frozenset, threads.values()))) < 2:
+    facts = [fact for fact in data.facts if fact.name == "threads per rank" and fact.value is not None]
+    by_shape = {place: values for (*_, place), values in values_by(facts, "launch", "shape").items()}
+    if data.device != "cpu" or len(set(map(frozenset, by_shape.values()))) < 2:
         return ""
-    listed = [f"{'/'.join(map(str, sorted(nums)))} at {shape(*place)}" for place, nums in sorted(threads.items())]
+    listed = [f"{'/'.join(sorted(by_shape[place], key=int))} at {place}" for place in sorted(by_shape, key=natural)]
     return f"The {ranks_word(data.device)} share the cores of a host (threads per rank: {', '.join(listed)})."
 
 

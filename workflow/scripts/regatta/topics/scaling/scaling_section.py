@@ -9,13 +9,13 @@ import pandas as pd
 
 from regatta.core.names import PLACE, CellName
 from regatta.core.text import NOT_PLANNED, rank_word
-from regatta.kit.columns import table_rows
+from regatta.kit.columns import FULL_NAME, table_rows
 from regatta.model.frozen import FrozenCampaign
 from regatta.report import panels
 from regatta.report.chart import COLORS, LEVEL, Chart, PlotAxis, Style
 from regatta.report.findings import percent_number
 from regatta.report.page import is_large
-from regatta.report.panels import FULL_NAME, MOST_FIGURES, Figure, Section, Table
+from regatta.report.panels import MOST_FIGURES, Figure, Section, Table
 from regatta.report.plots import Plot, figures_of, named, section_of
 from regatta.tables.baselines import EFFICIENCIES, EFFICIENCY, PARTS_OF_LOSS, efficiencies_table
 from regatta.tables.counterparts import STRONG

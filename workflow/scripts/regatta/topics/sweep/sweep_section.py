@@ -7,13 +7,13 @@ import pandas as pd
 
 from regatta.core.names import cell_names
 from regatta.core.text import is_unknown, natural
-from regatta.kit.columns import Row, table_rows
+from regatta.kit.columns import NUM_LAUNCHES, Row, table_rows
 from regatta.kit.kinds import MOST_NAMES, NOTE, RESULT, SUMMARY, Kind, Value
 from regatta.report.chart import BAD, COLORS, GREY, GUIDE, Chart, PlotAxis, Style
 from regatta.report.findings import PROBLEMS, Finding, Source, of_rows
 from regatta.report.matrix import Matrix, Position, Square
 from regatta.report.page import count_failed
-from regatta.report.panels import LAUNCHES, Figure, Section, Table
+from regatta.report.panels import Figure, Section, Table
 from regatta.tables.pairs import by_effect, direction_of
 from regatta.topics.base import ReportData, TableSpec, Topic, once_per_report, plain_rows
 from regatta.topics.comparison.comparison_figures import RATIO_NOTE, RATIO_STATES, ratio_shown
@@ -285,7 +285,7 @@ def _figure(figure_id: str, noun: str, rows: pd.DataFrame, data: ReportData) -> 
     words = [SHOWN.get(word, word) for word in words]
     num_ranked = int(rows["time_ratio"].notna().sum())
     workload, device, last = rows["workload"].iloc[0], rows["device"].iloc[0], rows.iloc[num_ranked - 1]
-    columns, title = (*SWEEP.of_table("ranking"), LAUNCHES), f"{noun.capitalize()}s: {workload}"
+    columns, title = (*SWEEP.of_table("ranking"), NUM_LAUNCHES), f"{noun.capitalize()}s: {workload}"
     judged = rows.assign(verdict=words)[::-1]
     slowest_first = Table.of_columns(f"{workload}: {noun}s, slowest first", columns, judged, device, noun=noun)
     above, below = _limits(float(last["margin_ratio"]))
