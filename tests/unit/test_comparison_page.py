@@ -17,7 +17,6 @@ from regatta.compare.comparison_output import axis_of, comparison_page, counts_o
 from regatta.core.text import three
 from regatta.tables.facts import NOT_KNOWN, Difference
 from regatta.tables.pairs import judged_rows
-from regatta.topics.comparison.comparison_section import environment_tables
 
 FIVE = [1.00, 1.01, 1.02, 1.03, 1.04]
 HOSTILE = "<b>after"
@@ -174,29 +173,12 @@ def test_the_cell_of_a_pair_is_linked_in_both_reports(tmp_path):
     assert pairs_block([found], pairs_of([found]), tmp_path / "page.html")["columns"][-1]["links"][0][0][0] == "test"
 
 
-def test_environments_are_grouped_by_what_changed_and_what_one_side_has():
-    found = [
-        Difference("torch", "2.12.1", "2.13.0"),
-        Difference("variable A", "not set", "1"),
-        Difference("libnccl", "/usr/lib/libnccl.so.2", "not loaded"),
-        Difference(NOT_KNOWN, "nothing", "network"),
-    ]
-    tables = environment_tables(found, "base", "test")
-    assert [[row[0].split(",")[0] for row in table.rows] for table in tables] == [
-        ["torch"],
-        ["libnccl"],
-        ["variable A"],
-        [NOT_KNOWN],
-    ]
-    assert [table.caption for table in tables][1:3] == ["Only in base", "Only in test"]
-
-
 def test_differences_of_environment_are_folded_to_their_numbers(tmp_path):
     found = [Difference("torch", "2.1", "2.2"), Difference("nccl", "2.1", "2.2"), Difference("UCX", "1.15", "not set")]
     found.append(Difference(NOT_KNOWN, "cuda", "nothing"))
     page = comparison_page([replace(found_in(tmp_path), environment=found)], tmp_path / "page.html")
     summaries = re.findall("<summary>(.*?)</summary>", page[page.index('<section id="environment"') :])
-    assert summaries[0] == "2 changed, 1 only in base, others not recorded"
+    assert re.findall(r"\d+", summaries[0]) == ["3"]
 
 
 def test_the_default_order_and_texts_are_those_of_the_verdicts(tmp_path):

@@ -25,7 +25,7 @@ from regatta.topics.base import once_per_report
 from regatta.topics.comparison import texts
 from regatta.topics.comparison.comparison_figures import ratio_matrices
 from regatta.topics.comparison.comparison_findings import KIND_OF, compared_findings
-from regatta.topics.comparison.comparison_section import environment_tables
+from regatta.topics.comparison.comparison_section import environment_table
 
 MOST_LISTED = 10  # cells of a list in the text
 LABELS = {"verdicts": "Pairs", "compared": "Difference", "environment": "Environment"}  # by kind of a finding
@@ -318,7 +318,7 @@ def comparison_page(compared: list[CampaignsCompared], path: Path, gate: tuple[s
     campaigns = [found.base, *(of.test for of in compared)]
     names = distinct_names(*campaigns)
     of_campaigns = [(f"{name}: ", of) if history else ("", of) for name, of in zip(names[1:], compared, strict=True)]
-    num, word = len(found.environment), "difference"
+    num, word = sum(not of.name.startswith(NOT_KNOWN) for of in found.environment), "difference"
     if history:
         num, word = sum(map(bool, history.changes)), "change"
     num_alone = sum(len(cells) for of in compared for cells in of.unmatched.values())
@@ -337,7 +337,7 @@ def comparison_page(compared: list[CampaignsCompared], path: Path, gate: tuple[s
         facts=list(zip(["Base", *(names[1:] if history else ["Test"])], map(campaign_text, campaigns), strict=True)),
         contents=contents,
         summary=[*of_gate, *(history_statements(history, found) if history else statements(found))],
-        environment=environment_tables(found.environment, "base", "test"),
+        environment=environment_table("Environment differences", found.environment, "base", "test"),
         heads=VERDICTS,
         counts=counts_of(block, judged, reports) if len(judged) else {},
         content={"matrices": [*(replace(matrix, fold=matrix.label) for matrix in matrices[:-1]), *matrices[-1:]]},

@@ -10,7 +10,7 @@ from regatta.kit.columns import TEXT, WHOLE, Column
 from regatta.report.findings import Finding, Source, of_rows
 from regatta.report.panels import Section, Table
 from regatta.tables import pairs
-from regatta.tables.facts import ABSENT, NOT_KNOWN, Difference, differences
+from regatta.tables.facts import NOT_KNOWN, Difference, differences
 from regatta.topics.base import ReportData, TableSpec, Topic, once_per_report
 from regatta.topics.comparison import comparison_findings, texts
 from regatta.topics.comparison.comparison_figures import changes_figure, ratio_matrices
@@ -123,24 +123,6 @@ def environment_table(title: str, found: list[Difference], reference: str, other
         return None
     rows = tuple((d.name.replace(NOT_KNOWN, f"{NOT_KNOWN}, so not compared", 1), d.reference, d.other) for d in found)
     return Table(title, ("property", reference, other), rows, is_words=True, sources=("launches/*.jsonl",))
-
-
-def environment_tables(found: list[Difference], reference: str, other: str) -> list[Table]:
-    """Return what differs between two campaigns: values that changed, then what only one side has or recorded."""
-    groups: dict[str, list[Difference]] = {
-        "Changed": [],
-        f"Only in {reference}": [],
-        f"Only in {other}": [],
-        "Unknown": [],
-    }
-    for difference in found:
-        is_unknown = difference.name.startswith(NOT_KNOWN)
-        lacks = difference.reference in ABSENT.values(), difference.other in ABSENT.values()
-        title = (
-            "Unknown" if is_unknown else "Changed" if not any(lacks) else f"Only in {other if lacks[0] else reference}"
-        )
-        groups[title].append(difference)
-    return [table for title, of in groups.items() if (table := environment_table(title, of, reference, other))]
 
 
 TABLES = {"comparisons": TableSpec.of(pairs.COMPARISONS, pairs.comparisons_table, "campaign", "measurements")}
