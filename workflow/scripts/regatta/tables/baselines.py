@@ -86,8 +86,6 @@ def efficiency(values) -> Estimates:
     for benchmark in WITH_BASELINE:
         places = np.flatnonzero(values.is_of(benchmark)).tolist()
         of_benchmark = [pairs[place] for place in places]
-        if not any(baseline for _, baseline in of_benchmark):
-            continue
         for place, ratio in zip(places, efficiencies(of_benchmark, values.lookups[benchmark], times), strict=True):
             cell, baseline = pairs[place]
             found[place] = Estimate(0, 1.0 if times.get(cell) else None) if cell == baseline else ratio
