@@ -121,6 +121,29 @@ def test_the_contents_button_covers_nothing_on_a_phone(browser, report):
         assert (num > 0, covered) == (True, [])
 
 
+# Texts that stand beside a link or a menu at the top right, and overlap it.
+OVERLAPPED = """
+[...document.querySelectorAll('.answers li, figure')].filter(of => {
+  const corner = of.querySelector(':scope > .save > summary') || of.querySelector('a');
+  if (!corner) return false;
+  const box = corner.getBoundingClientRect();
+  return [...of.querySelectorAll(':scope .label, :scope .mark, :scope > p')].some(text => {
+    const range = document.createRange();
+    range.selectNodeContents(text);
+    return [...range.getClientRects()].some(part => part.right > box.left && part.left < box.right
+      && part.bottom > box.top + 1 && part.top < box.bottom - 1);
+  });
+}).map(of => of.textContent.trim().slice(0, 60))
+"""
+
+
+@pytest.mark.parametrize("width", [1440, 390])
+def test_no_text_overlaps_a_link_or_a_menu_in_a_corner(browser, report, width):
+    browser.open(report, width)
+    assert browser.evaluate("document.querySelectorAll('.answers a').length") > 0
+    assert browser.evaluate(OVERLAPPED) == []
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_segments_of_a_bar_are_separated_by_a_line_of_the_ground(browser, report, scheme):
     """Two neighbors may be equally bright; each stands out from the background (tests/unit/test_figures.py)."""

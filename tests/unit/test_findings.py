@@ -158,7 +158,7 @@ def test_sections_of_a_campaign_name_the_tables_that_they_draw(analysed):
             assert figure.source in {*TABLES, *COLLECTED, "cells"} or figure.source.startswith("launches/"), figure.id
         for table in section.tables if section else ():
             assert table.sources, table.caption
-            assert set(table.sources) <= {*TABLES, *COLLECTED, "cells", "launches/*.jsonl"}
+            assert set(table.sources) <= {*TABLES, *COLLECTED, "cells", "launches/*.jsonl", "preflight/*.json"}
 
 
 def test_the_page_shows_each_finding_with_its_sources(tmp_path):

@@ -236,7 +236,7 @@ def read_headers(launches: Path, measurements: pd.DataFrame) -> list[dict]:
     return [line for line in lines if line is not None and line["kind"] == "launch" and violation(line) is None]
 
 
-def facts_table(caption: str, known: Iterable[Fact], by: str) -> Table:
+def facts_table(caption: str, known: Iterable[Fact], by: str, source: str = HEADERS.file) -> Table:
     """Return a row for each fact that has a value, with its values in a column for each stack or host (by)."""
     found = values_by(known, by)
     places = sorted(set().union(*(of for values in found.values() for of in values.values())), key=natural)
@@ -248,7 +248,7 @@ def facts_table(caption: str, known: Iterable[Fact], by: str) -> Table:
         for (group, label), values in found.items()
         if values.keys() - {None, ABSENT.get(group)}
     )
-    return Table(caption, (by, *places), rows, is_words=True)
+    return Table(caption, (by, *places), rows, is_words=True, sources=(source,))
 
 
 def provenance(known: list[Fact], headers: list[dict]) -> dict:

@@ -57,7 +57,7 @@ def findings(data: ReportData) -> list[Finding]:
         log = "/".join(Path(stack["log"]).parts[-3:]) if stack.get("log") else PREFLIGHT  # preflight/<id>/<launch>.log
         for problem in map(one_line, stack["verdict"]["problems"]):
             words = {"stack": one_line(stack["stack"]), "problem": problem}
-            found.append(Finding("preflight_problem", {}, (Source(one_line(log)),), words=words))
+            found.append(Finding("preflight_problem", {}, (Source(one_line(log), what="problems"),), words=words))
     stacks = data.ok["stack"].dropna().map(one_line)
     sources = (Source(PREFLIGHT, what="all stacks"), Source("measurements.csv", what="ok, by stack"))
     for kind, verdict in (("unreliable_stacks", False), ("unchecked_stacks", None)):
@@ -76,7 +76,7 @@ def preflight_table(preflight: dict) -> Table:
     """Return the facts of a preflight's result (docs/contracts.md), with a column for each stack."""
     found = [fact for stack in preflight["stacks"] for fact in _facts(stack, "nccl" in preflight["backends"])]
     caption = "Hardware and software by stack. Libraries: origin (image or host) and path"
-    return facts_table(caption, found, "stack")
+    return facts_table(caption, found, "stack", PREFLIGHT)
 
 
 def _facts(stack: dict, has_nccl: bool) -> Iterator[Fact]:
