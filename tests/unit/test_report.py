@@ -269,7 +269,7 @@ def test_an_environment_that_breaks_its_schema_is_listed_and_costs_no_number(tmp
 
 def rows_of(page, caption):
     """Return the cells of each row of a table by its first one."""
-    table = re.search(rf"<caption>{caption}</caption>.*?</table>", page, re.DOTALL)[0]
+    table = re.search(rf"<caption>{caption}\b.*?</table>", page, re.DOTALL)[0]
     rows = (re.findall(r"<t[hd][^>]*>([^<]*)<", row) for row in table.split("<tr")[1:])
     return {name: cells for name, *cells in rows}
 
