@@ -191,10 +191,8 @@ def changes_of(campaigns: list[CampaignResults]) -> list[list[str] | None]:
 def _environment_changes(*pair: CampaignResults) -> list[str] | None:
     """Return how the second environment differs from the first; None if unknown or no stack is in both."""
     changes = differences_by_stack(*(campaign.facts for campaign in pair))
-    if changes is None or not all(campaign.has_launch_files for campaign in pair):
-        return None
-    if all(change.name.startswith(NOT_KNOWN) for change in changes):
-        return []
+    if changes is None or all(change.name.startswith(NOT_KNOWN) for change in changes):
+        return changes and []
     texts = [one_line(difference_text(change, "before", "since"), MOST_TEXT) for change in changes]
     more = len(texts) - MOST_CHANGES
     return texts[:MOST_CHANGES] + ([f"and {more} more"] if more > 0 else [])

@@ -70,10 +70,6 @@ class CampaignResults:
         times = self.measurements["time_utc"].dropna() if self.campaign.imported is None else ()
         return min(times) if len(times) else None
 
-    @functools.cached_property
-    def has_launch_files(self) -> bool:
-        return any(fact.launch for fact in self.facts)
-
     @property
     def notes(self) -> list[str]:
         """Return corrections, assumptions and omissions of the import; empty for a measured campaign."""
@@ -86,24 +82,20 @@ class CampaignsCompared:
     """Two compared campaigns.
 
     comparisons: a row for each cell with ok launches on both sides, the largest effect first; `reference` is base.
-    unmatched: reason -> the cells that are not compared. fields: the single fields in which unmatched
-    cells of both differ. fallback: which primary times one side lacks; empty if none. gate: how a gate with default
-    settings differs. once: results of functions (`once_per_report`).
+    unmatched: reason -> the cells that are not compared. environment: how the stacks in both differ; None if unknown.
+    fields: the single fields in which unmatched cells of both differ. fallback: which primary times one side lacks;
+    empty if none. gate: how a gate with default settings differs. once: results of functions (`once_per_report`).
     """
 
     base: CampaignResults
     test: CampaignResults
     comparisons: pd.DataFrame
     unmatched: dict[str, list[FrozenCell]]
-    environment: list[Difference]
+    environment: list[Difference] | None
     fields: list[str]
     fallback: str = ""
     gate: str = ""
     once: dict = field(default_factory=dict, init=False, compare=False, repr=False)
-
-    @property
-    def has_environments(self) -> bool:
-        return self.base.has_launch_files and self.test.has_launch_files
 
     def num(self, verdict: str) -> int:
         return int((self.comparisons["verdict"] == verdict).sum())
@@ -186,7 +178,7 @@ def compare_campaigns(
     hosts = {cell.id: ", ".join(cell.hosts) for cell in test.campaign.cells if cell.hosts}
     comparisons = comparisons.assign(hosts=comparisons["cell"].map(hosts)) if hosts else comparisons  # for names
     fallback = fallback_text(base.measurements, test.measurements)
-    environment = differences_by_stack(base.facts, test.facts) or []
+    environment = differences_by_stack(base.facts, test.facts)
     return CampaignsCompared(base, test, comparisons, unmatched, environment, fields, fallback, gate)
 
 

@@ -86,8 +86,7 @@ def _lines(found: CampaignsCompared, shows_all: bool) -> list[str]:
     lines = [
         lead + (". " if text[:1].isupper() else "; " * bool(text)) + text for _, _, lead, text in statements(found)
     ]
-    differences = found.environment if found.has_environments else []
-    lines += [f"  {difference_text(difference, 'in base', 'in test')}" for difference in differences]
+    lines += [f"  {difference_text(difference, 'in base', 'in test')}" for difference in found.environment or ()]
     lines += [f"Note: {found.fallback}."] if found.fallback else []
     if len(listed):
         heads = ("cell", "base", "test", "test/base", "n", "verdict")
@@ -143,9 +142,8 @@ def aligned(rows: list[tuple[str, ...]]) -> list[str]:
 def statements(found: CampaignsCompared) -> list[tuple[str, str, str, str]]:
     """Return anchor, label, lead and text of each finding: the verdicts, what differs in times, and in environments."""
     judged = texts.with_labels(judged_rows(found.comparisons))
-    known = [difference.name for difference in found.environment if not difference.name.startswith(NOT_KNOWN)]
-    is_known = found.has_environments
-    words = {"num": len(known), "names": known if is_known else [], "unknown": "" if is_known else "no launch files"}
+    names = [of.name for of in found.environment or () if not of.name.startswith(NOT_KNOWN)]
+    words = {"num": len(names), "names": names, "unknown": "no launch files" if found.environment is None else ""}
     findings = [*compared_findings(judged)[::-1], Finding("environment", words, (), (), "environment")]
     found_texts = [(f, *KIND_OF[f.kind].words(f.values | f.words)) for f in findings]
     said = [
@@ -318,7 +316,7 @@ def comparison_page(compared: list[CampaignsCompared], path: Path, gate: tuple[s
     campaigns = [found.base, *(of.test for of in compared)]
     names = distinct_names(*campaigns)
     of_campaigns = [(f"{name}: ", of) if history else ("", of) for name, of in zip(names[1:], compared, strict=True)]
-    num, word = sum(not of.name.startswith(NOT_KNOWN) for of in found.environment), "difference"
+    num, word = sum(not of.name.startswith(NOT_KNOWN) for of in found.environment or ()), "difference"
     if history:
         num, word = sum(map(bool, history.changes)), "change"
     num_alone = sum(len(cells) for of in compared for cells in of.unmatched.values())

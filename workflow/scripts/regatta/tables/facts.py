@@ -257,13 +257,13 @@ def _of_side(side: str, values: Values, absent: str | None) -> Values:
 def differences_by_stack(*campaigns: list[Fact]) -> list[Difference] | None:
     """Return what differs between two campaigns, with the stack's name if it does not apply to all of both.
 
-    None if no stack is in both.
+    None if one has no launch file, or no stack is in both.
     """
     stacks = [dict.fromkeys(fact.stack for fact in facts) for facts in campaigns]
     found = {
         stack: differences(*([fact for fact in facts if fact.stack == stack] for facts in campaigns))
         for stack in stacks[0]
-        if stack in stacks[1]
+        if stack in stacks[1] and all(any(fact.launch for fact in facts) for facts in campaigns)
     }
     shared = [d for d in next(iter(found.values()), []) if all(d in of for of in found.values())]
     own = [replace(d, name=f"{d.name} (stack {stack})") for stack, of in found.items() for d in of if d not in shared]

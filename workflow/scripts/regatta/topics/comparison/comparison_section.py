@@ -117,8 +117,8 @@ def _environments(data: ReportData) -> Iterator[Table]:
                 yield table
 
 
-def environment_table(title: str, found: list[Difference], reference: str, other: str) -> Table | None:
-    """Return what differs between the environments of two sides, or None if none is known to differ."""
+def environment_table(title: str, found: list[Difference] | None, reference: str, other: str) -> Table | None:
+    """Return what differs between the environments of two sides, or None if nothing is known to differ."""
     if not found:
         return None
     rows = tuple((d.name.replace(NOT_KNOWN, f"{NOT_KNOWN}, so not compared", 1), d.reference, d.other) for d in found)
