@@ -11,8 +11,7 @@ from regatta.core.statistics import Estimate
 from regatta.core.text import is_unknown
 from regatta.kit.columns import TEXT, WHOLE, Column, Columns
 from regatta.model.frozen import FrozenCampaign
-from regatta.store.collect import cell_row
-from regatta.store.csv_files import make_table
+from regatta.store.csv_files import cell_row, make_table
 from regatta.tables.counterparts import BaselineLookup, Pair, baselines_of
 from regatta.tables.estimates import Estimates
 from regatta.tables.pairs import compared_steps

@@ -26,8 +26,7 @@ from regatta.core.verdicts import (
 )
 from regatta.kit.columns import EACH, FLAG, OF_PAIR, REAL, TEXT, WHOLE, Column, Columns, in_file, table_rows
 from regatta.model.frozen import FrozenCampaign, FrozenCell
-from regatta.store.collect import cell_row
-from regatta.store.csv_files import CELL, columns_in, make_table
+from regatta.store.csv_files import CELL, cell_row, columns_in, make_table
 from regatta.tables.counterparts import CellPair, Pair, alike_stacks, cell_pairs, match_key, versus_of
 from regatta.tables.primary_times import Times, primary_columns, sides_of, times_by_cell
 
