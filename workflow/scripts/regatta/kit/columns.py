@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 TEXT, WHOLE, REAL, FLAG = "string", "Int64", "Float64", "boolean"
-# Unit at the end of a name -> how people read it. One that ends with another stands before it.
+# Unit suffix of a name -> displayed unit. A suffix precedes any other suffix that it ends with.
 UNITS = {
     "samples_per_s": "samples/s",
     "tokens_per_s": "tokens/s",
@@ -36,7 +36,7 @@ UNITS = {
     "s": "s",
 }
 MICROSECONDS = "\N{MICRO SIGN}s"
-EACH = "each"  # as unit of times: each has the unit that suits it; in a list of cells, one suits them all
+EACH = "each"  # unit of times: selected for each value; in a list of cells, one for all
 FACTORS = {
     **{("s", unit): factor for unit, factor in ((MICROSECONDS, 1e6), ("ms", 1e3), ("s", 1))},
     **{("bytes", unit): 2 ** (-10 * power) for power, unit in enumerate(("B", "KiB", "MiB", "GiB"))},
@@ -85,8 +85,8 @@ class Column:
 
     In cells.csv, source: the column of measurements.csv that it summarizes. over: how. benchmarks: those
     that have it; default: those whose launches have a value. formula: instead of both, takes `tables.cells.CellValues`.
-    of_launch: of a formula, its value in each launch, if not that of the mean time, scaled to the launch: takes a
-    function from a column of measurements.csv to its values.
+    of_launch: computes the values of a formula by launch; its argument returns the values of a column of
+    measurements.csv. Default: the value of the mean time, scaled to each launch.
     """
 
     name: str
@@ -257,7 +257,7 @@ def decimals_of(value: float, low: float | None, high: float | None, kind: str, 
 
 
 def fixed(value: float, decimals: int, low: float | None = None) -> str:
-    """Return a number with some decimals. low: of its interval; above 0, no number of it is rounded to 0."""
+    """Return a number with this many decimals. low: end of its interval; if above 0, nothing is rounded to 0."""
     if not is_unknown(low) and low > 0 and round(value, decimals) == 0:
         decimals = -_exponent(value)
     if decimals > MOST_DECIMALS:

@@ -75,9 +75,9 @@ class Kind:
     next_step: the same in a few words for the summary, with the command. line: of the summary, its id in answer.json;
     default: the name. help: what it means, under Methods by `term`.
 
-    A template is a text with names of values, as str.format has them: a list is joined, a whole number takes its noun
-    as format ("{num:launch/launches}"). Of several alternatives the first counts whose values are all known. A part is
-    left out if none is. Unknown, empty and 0 are not known.
+    A template is a str.format text with names of values. A list is joined; the format of an integer is its noun
+    ("{num:launch/launches}"). Of several alternatives, the first whose values are all known is used; a part without one
+    is omitted. Empty values and 0 count as unknown.
     """
 
     name: str

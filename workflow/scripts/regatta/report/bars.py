@@ -18,9 +18,9 @@ LEAST_SHARE, LEAST_FAILED = 0.06, 0.003  # of all runs: width of one, for its la
 
 
 def draw_stacked(canvas: "Canvas", chart: Chart, medium: Medium) -> None:
-    """Draw a stacked bar for each cell, below the name of its group, with the numbers of its parts forms.beside it.
+    """Draw a stacked bar for each cell, below the name of its group, with the values of its parts beside it.
 
-    Where each group has one bar, the group is named forms.beside it. A negative part has no place in the bar.
+    If each group has one bar, the name of the group is beside it. A negative part is written, but not drawn.
     """
     frame, text_pt = chart.frame, medium.text_pt
     bars = [of for _, of in frame.groupby(chart.cell, sort=False)]

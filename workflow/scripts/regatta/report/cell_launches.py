@@ -127,7 +127,7 @@ def _steps(seconds: float | None, factor: float, decimals: int) -> int | None:
 
 
 def differences(times: dict[str, int | None]) -> dict[str, int | None]:
-    """Return each known time of a launch as its difference from the one before: half of the data that the times are."""
+    """Return each known time of a launch as its difference from the previous one, which halves the data."""
     known = {name: time for name, time in times.items() if time is not None}
     before = dict(zip(known, [0, *known.values()], strict=False))
     return {name: None if time is None else time - before[name] for name, time in times.items()}

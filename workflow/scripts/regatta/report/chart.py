@@ -18,7 +18,7 @@ from regatta.core.text import three, with_minus_signs
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-# Colors of drawings have the names of the page's CSS variables. matplotlib draws each in a color that no drawing has.
+# Colors of drawings have the names of the page's CSS variables. matplotlib draws each in a unique placeholder color.
 COLORS = tuple(f"hue-{number}" for number in range(1, 7))
 INK, GREY, GRID, GROUND = "ink", "soft", "line", "ground"
 GOOD, BAD, LEVEL = "good", "bad", "level-high"
@@ -35,7 +35,7 @@ MARKERS = tuple(SIGNS)
 DASHES = ((), (5, 2), (1.5, 1.5), (6, 2, 1.5, 2), (9, 3), (3, 1.5))
 FAINTEST = 0.4  # opacity of the first series of a hue
 MOST_LABELS = 6  # of lines, at their ends; of more there is a legend
-LEAST_ZOOMED, LEAST_SPAN = 0.6, 0.04  # of the highest value: an axis begins above 0 if all are higher; its length
+LEAST_ZOOMED, LEAST_SPAN = 0.6, 0.04  # of the highest value: least value on a zoomed axis; least span
 MOST_TICKS, MAX_LAUNCHES = 6, 1000  # of more launches only the ranges are drawn
 ZOOMED = "zoomed"  # beside the label of an axis that does not start at 0
 
@@ -131,10 +131,10 @@ GUIDE = Style(GREY, "", (4, 3), is_guide=True)
 
 
 def styles_of(hues: Mapping[str, int], context: Collection[str] = ()) -> dict[str, Style]:
-    """Return how each series is drawn: color by hue, dashes and opacity by its place among those of that hue.
+    """Return how each series is drawn: color by hue; dashes and opacity by its position among the series of the hue.
 
-    The last one, such as the largest shape, is solid and darkest. The first one of a hue has the hue's marker, which is
-    the same in all figures; each other one has a marker that no other line of the figure has, while there are any.
+    The last series of a hue, such as the largest shape, is solid and darkest. The first one has the hue's marker, which
+    is the same in all figures. The others have markers that the figure does not use yet, as far as there are any.
     """
     numbers, places, found = Counter(hue for name, hue in hues.items() if name not in context), Counter(), {}
     spare = iter([marker for hue, marker in enumerate(MARKERS) if hue not in {of % len(COLORS) for of in numbers}])
@@ -158,8 +158,8 @@ class Chart:
 
     frame: one row for each mark; the columns `ends` are its interval, `series` is the key of its style, `cell` the cell
     that it stands for (empty: none), and `launch 1`, ... its launches. styles: of the series, in the order of a legend.
-    heading: completes the label of the values. context: label of all series that are context. stretch: of its height.
-    record: the only measurement that it shows, if it shows one.
+    heading: completes the label of the values. context: label of all context series. stretch: factor of the height.
+    record: the measurement shown, if there is only one.
     """
 
     form: str
@@ -201,7 +201,7 @@ class Chart:
 
     @property
     def has_bands(self) -> bool:
-        """Return whether it shows intervals: of lines, those that all values of a series have."""
+        """Return whether intervals are drawn: in lines, only if all values of a series have one."""
         frame = self.frame.dropna(subset="y")
         known = frame[list(self.ends)].notna().all(axis="columns")
         whole = known.groupby(frame[self.series]).all()

@@ -66,7 +66,7 @@ def draw(chart: Chart, figure_id: str, title: str, medium: Medium = PAGE, write:
         return write(canvas) if write else svg_of(canvas, ": ".join(filter(None, (title, chart.axes_text))))
 
 
-# Of a drawing: texts with space around them, ids, styles, paths, what the page does not need, and numbers of places.
+# Parts of an SVG drawing: texts with surrounding space, ids, styles, paths, unneeded attributes, coordinates.
 PARTS = re.compile(
     r'>[^<]*<| id="[^"]*"| style="([^"]*)"| d="([^"]*)"| clip-path="[^"]*"| transform="rotate\(-0 [^"]*"|xlink:(?=href)'
     r"|-?\d+\.\d+|\s*\n"
@@ -140,7 +140,7 @@ def _style(text: str) -> str:
 
 
 def _without_groups(text: str) -> str:
-    """Return a drawing without groups. Its gids are attributes of elements: those of lines of all inside."""
+    """Return a drawing without groups. Gids become attributes of elements; a line's gid is on all of its elements."""
     groups = [repeat("")]  # attributes of the elements in each open group
 
     def shown(tag: re.Match) -> str:

@@ -185,7 +185,7 @@ def facets_of(
     if len({cell.gpus_per_node for cell in cells}) > 1:  # else the shape says as much
         found["nodes"] = facet_of(LABELS["nodes"], [str(cell.nodes) for cell in cells])
     common = [[f["label"], *f["values"]] for f in found.values() if len(f["values"]) == 1 and None not in f["indices"]]
-    # Also what all cells share that have it: the others are of another benchmark.
+    # Also settings that only some benchmarks have, even if all of their cells share the value.
     shown = [key for key, of in found.items() if len(of["values"]) > 1 or None in of["indices"] or key == "status"]
     return {key: found[key] for key in sorted(shown, key=lambda key: (*FIRST_FACETS, *shown).index(key))}, common
 

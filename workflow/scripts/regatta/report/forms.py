@@ -38,8 +38,8 @@ ROW, TWO_LINES = 1.65, 2.8  # height of a row, by the lines of its name
 MOST_ROWS = 24  # of more, values stand side by side
 MOST_GROUPS = 5  # whose names fit above their values
 MOST_LABEL, MOST_NAME = 13, 22  # characters of a line of a label, and of the name of a row
-EMPHASES = (1.6, 0.9, 0.6)  # size of lines and marks of each color: those drawn later don't hide equal ones below
-WIDER = 1.7  # than the last series of a color: the others, so that they are seen below it where lines coincide
+EMPHASES = (1.6, 0.9, 0.6)  # size of lines and marks by color: later ones are smaller, so coinciding ones stay visible
+WIDER = 1.7  # width of a color's earlier series relative to the last, so that coinciding lines stay visible
 DOT, MANY_PLACES = 4.5, 24  # of more places, dots are half as large: they would hide the lines
 FAINT, BAND = 0.45, 0.2  # opacity of launches, and of bands
 LOG_RATIO = 10  # highest to lowest value of a logarithmic axis of rows, at least
@@ -94,7 +94,7 @@ def new_plots(
 
 
 def lay_out(canvas: "Canvas", medium: Medium, *heading: str) -> None:
-    """Write what stands above the plots, and give these the place that texts around them leave. Marks come later."""
+    """Write the heading above the plots, and fit the plots into the space that texts leave, before marks are drawn."""
     from matplotlib.backends.backend_svg import RendererSVG
 
     text, (width, height) = SEPARATOR.join(filter(None, heading)), canvas.bbox.size
@@ -149,10 +149,10 @@ def _marks(
     is_across: bool = True,
     **look: object,
 ) -> None:
-    """Draw of each row a bar, its launches as dots, and its value. At one place all but the first value are hollow.
+    """Draw the bar, launches (dots) and value of each row. Of several values at one place, only the first is filled.
 
-    A value that is missing stands at the low end of the axis. bars: columns of their ends, width and opacity. dot:
-    size of a launch. is_across: values are vertical. look: of values.
+    Missing values are drawn at the low end of the axis. bars: columns of their ends, width and opacity. dot: size of a
+    launch. is_across: the value axis is vertical. look: style of the values.
     """
     from matplotlib.collections import PathCollection
     from matplotlib.lines import Line2D
@@ -198,7 +198,7 @@ def draw_lines(canvas: "Canvas", chart: Chart, medium: Medium) -> None:
     labels = dict(zip([*guides, *lines], [*guides, *rest], strict=True))
     known = frame.dropna(subset="y")
     ends = known[~known[chart.series].duplicated(keep="last")].set_index(chart.series)
-    if context:  # its label stands at the lowest of those that are longest
+    if context:  # label the longest series, at equal length the lowest
         labels[max(context, key=lambda name: (ends["x"][name], -ends["y"][name]))] = chart.context
     labels = {name: in_two_lines(label, MOST_LABEL) if is_labelled else label for name, label in labels.items()}
     num_lines = sum(1 + label.count("\n") for label in labels.values()) if is_labelled else 0

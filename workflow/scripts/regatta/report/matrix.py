@@ -13,9 +13,9 @@ from regatta.core.text import natural, ranks_word, shape
 from regatta.model.frozen import Cell
 
 WITHIN_SQUARE = ("bucket_cap_mb", "message_bytes")  # ordered axes: a square has all sizes of its workload and shape
-MOST_ROWS_OPEN = 20  # of more rows, groups are folded, unless low rows show them all
-MOST_ROWS_DENSE = 200  # of more low rows, groups are folded too
-LIGHTEST, LEAST_SPAN = 0.15, 0.1  # color of the lowest level; levels within less look alike
+MOST_ROWS_OPEN = 20  # with more rows, rows are low or groups are folded
+MOST_ROWS_DENSE = 200  # with more low rows, groups are folded
+LIGHTEST, LEAST_SPAN = 0.15, 0.1  # place of the lowest level on the color scale; minimum range of levels
 STATES = {  # state of a square -> what the key says of it
     "uncertain": "uncertain",
     "failed": "failed",
@@ -50,12 +50,13 @@ class Square:
 
 @dataclass(frozen=True)
 class Matrix:
-    """Squares by group and row, in their order, and by column. A place without one was not planned.
+    """Squares by group, row and column. A position without a square was not planned.
 
-    label: for screen readers, unique on a page. notes: first lines of its key. states: what its states mean, beside
-    STATES. scale: levels with the lightest and the darkest color, if not those of its squares. kind: CSS class.
-    most_open, most_dense: numbers of rows, of more all groups are folded; most_dense 0: of more than `most_open` the
-    others. fold: folds all of it under this text. summary: of a folded group.
+    label: for screen readers, unique on a page. notes: first lines of the key. states: meanings in addition to STATES.
+    scale: levels of the lightest and darkest color; default: from the squares. kind: CSS class. most_open: rows up to
+    which the matrix is shown in full. most_dense: rows up to which it has low rows; beyond, all groups are folded. If
+    most_dense is 0, only the groups beyond `most_open` rows are folded. fold: text under which the whole matrix is
+    folded. summary: returns the text of a folded group.
     """
 
     caption: str

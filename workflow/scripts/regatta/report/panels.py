@@ -41,9 +41,9 @@ class Table:
     def of_columns(
         cls, caption: str, columns: Sequence[Column], rows: pd.DataFrame, device: str, sources=(), **words: str
     ) -> "Table":
-        """Return a table with a line for each row: of each column that any row has, its value and its interval.
+        """Return a table with a line for each row: value and interval of each column that any row has.
 
-        Sizes have one unit in each column, which fits the largest. words: of headings, besides those of the device.
+        A column of sizes has one unit, which suits the largest. words: for headings, besides those of the device.
         """
         known = [column for column in columns if column.name not in rows or rows[column.name].notna().any()]
         known = [one.fitted(rows[one.name].max()) if one.shown_as == "MiB" else one for one in known]
@@ -196,10 +196,10 @@ HUE_AXES = ("stack", "strategy", "algorithm", "implementation", "norm", "backend
 
 
 def hues(rows: pd.DataFrame) -> list[int]:
-    """Return the color of each row: by stack, or with one stack by the first setting without an order that varies.
+    """Return the color of each row: by stack or, with one stack, by the first unordered setting that varies.
 
-    Settings with an order, such as nodes or bucket size, have shades of one color. Stacks have the campaign's order if
-    rows have a `stack_place`, also those that are alone in a table.
+    Ordered settings, such as nodes or bucket size, have shades of one color. If rows have a `stack_place`, stacks have
+    the campaign's order, even if a table contains only one.
     """
     if "stack_place" in rows:
         return rows["stack_place"].tolist()
@@ -233,8 +233,8 @@ def panels(
 ) -> Iterator[tuple[str, pd.DataFrame]]:
     """Yield (title, rows) for each panel, with a column `label` of its lines. rows: of `name_rows`, in order.
 
-    line: the fields of a label, the first always named. Where labels do not fit, rows are divided by a place, then by
-    the shape, which moves from labels to the title; then into parts of `most` labels. Those of context count once.
+    line: the fields of a label; the first is always named. More than `most` labels are divided by a field of PLACE or
+    by the shape, which moves from the labels to the title, then into parts of `most`. Context labels count as one.
     Panels are in the order of `subject_place`, that of the campaign file, then of their titles.
     """
     titles = pd.Series([title(name) for name in rows["cell_name"]], index=rows.index, dtype=object)

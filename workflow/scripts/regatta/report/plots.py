@@ -57,11 +57,11 @@ def by_settings(name: CellName) -> tuple[str, ...]:
 class Plot:
     """Figures of a column of cells, one for each panel.
 
-    id: of the figures, before their numbers. over: the column across; default: the number of ranks, or of one size the
-    settings. columns: of the figure's table; default: that of the plot. line: fields of a label, the first always
-    named, the shape only with `over`; title, most: of a panel (`panels`). guides: takes the rows of a panel, returns
-    label and values of what they are compared with, one for each row or one for all. context: label of rows with
-    `is_context`. source: the table of the rows.
+    id: prefix of the figures' ids. over: column of the horizontal axis; default: the number of ranks or, at a single
+    world size, the settings. columns: of the figure's table; default: `column`. line: fields of a label; the first is
+    always named, the shape only with `over`. title, most: as in `panels`. guides: takes the rows of a panel, returns
+    label and values of each reference, one per row or one for all. context: label of rows with `is_context`. source:
+    table of the rows.
     """
 
     id: str
@@ -86,8 +86,8 @@ def named(data: Data, rows: pd.DataFrame, over: Column | None = None) -> pd.Data
 def with_launches(data: Data, rows: pd.DataFrame, column: Column) -> pd.DataFrame:
     """Return rows with `launches`: the values of a column in the ok launches of each cell, as in the file.
 
-    Those of a formula are its value, of the mean time, scaled to the primary time of each launch. num_launches: of a
-    column with other launches than the primary time.
+    For a formula without `of_launch`, the value computed from the mean time is scaled to the primary time of each
+    launch. For all other columns, num_launches counts the launches with a value.
     """
     measurements = data.measurements
     if column.of_launch:
@@ -107,7 +107,7 @@ def with_launches(data: Data, rows: pd.DataFrame, column: Column) -> pd.DataFram
 
 
 def figures_of(data: Data, plot: Plot, rows: pd.DataFrame, least: int = 1) -> list[Figure]:
-    """Return the figures of a plot, in all of which an axis is the same. least: values of a figure."""
+    """Return the figures of a plot, which share their axes. least: minimum number of values per figure."""
     rows = named(data, rows, plot.over)
     rows = rows if plot.column.applies is None else rows[list(map(plot.column.applies, table_rows(rows)))]
     if rows.empty or rows[plot.column.name].isna().all():
@@ -147,10 +147,10 @@ def _list(values: "pd.Series | float") -> list[float]:
 def value_axis(
     column: Column, rows: pd.DataFrame, others: Sequence[float], is_of_ranks: bool
 ) -> tuple[Column, PlotAxis]:
-    """Return a column in the unit of its vertical axis, and this axis: logarithmic for values that differ by far and
-    for rates over ranks.
+    """Return a column in the unit of its vertical axis, and this axis.
 
-    Else it begins at 0, or, if all values are far above it, at a round number below them. others: values of guides.
+    The axis is logarithmic for rates over ranks, and if values differ by more than LOG_RATIO. Otherwise it begins at 0
+    or, if all values are far above 0, at a round number below them. others: values of guides.
     """
     ends = [name for name in column.names[1:] if name in rows]
     values = [*chain(*rows["launches"]), *chain(*(rows[name].dropna() for name in ends))]
@@ -199,7 +199,7 @@ def _placed(
 ) -> tuple[pd.DataFrame, PlotAxis]:
     """Return rows with their `place` on the horizontal axis, and this axis.
 
-    Of one size, a place is a setting, and a label is what has the hue.
+    At a single world size, places are settings, and the label is the setting that determines the hue.
     """
     if over and rows[over.name].notna().any():
         return rows.assign(place=rows[over.name]), across
@@ -222,8 +222,8 @@ def _chart(
 ) -> Chart:
     """Return the chart of a panel, with a series for each `label`; `is_context`: it is context.
 
-    Without several places in an order, values are rows. Of several shapes at one place, that with the fewest nodes is
-    first. A cell that failed is a mark without a value: a gap in its line.
+    Values are rows unless there are several ordered places. Of several shapes at one place, the one with the fewest
+    nodes is first. A failed cell is a mark without a value, so its line has a gap.
     """
     marks, order = [], list(dict.fromkeys(in_order(rows)["label"]))
     for row in table_rows(rows.sort_values(["place", "nodes"], kind="stable")):
@@ -258,7 +258,7 @@ def _chart(
 
 
 def _guide_lines(rows: pd.DataFrame, column: Column, guides: list[tuple], is_rows: bool) -> Iterator[dict]:
-    """Yield the marks of guides: the highest value at each place, or of one value a line across, without x."""
+    """Yield the marks of guides: the highest value at each place or, if all are equal, one line without x."""
     for label, values in guides:
         at = values[rows.index] if isinstance(values, pd.Series) else pd.Series(values, rows.index)
         highest = at[rows["launches"].map(len) > 0].astype(float).groupby(rows["place"]).max().dropna()
@@ -314,7 +314,7 @@ def how_to_read(rows: pd.DataFrame, column: Column, figures: Sequence[Figure]) -
     is_drawn = rows[column.name].notna()
     nums = rows.loc[is_drawn, "num_launches"]
     num = f"{nums.min()}" if nums.min() == nums.max() else f"{nums.min()}\N{EN DASH}{nums.max()}"
-    text = f"Points: individual launches ({num} per cell). Line: mean over launches."
+    text = f"Faint dots: individual launches ({num} per cell). Line: mean over launches."
     text += " Band: its interval." if any(figure.chart.has_bands for figure in figures) else ""
     text += " \N{BALLOT X}: failed." if any(figure.chart.frame["y"].isna().any() for figure in figures) else ""
     num_missing = int((~is_drawn).sum())

@@ -125,7 +125,7 @@ class CellValues:
 
     @cached_property
     def primary(self) -> Estimates:
-        """The primary time of each cell, in seconds. All cells share a prior."""
+        """Return the primary time of each cell, in seconds, moderated by benchmark."""
         return self.mean(self.primary_times)
 
     def mean(self, values: np.ndarray, is_log: bool = True) -> Estimates:

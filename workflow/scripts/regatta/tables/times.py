@@ -93,8 +93,8 @@ def _first_start_s(job: dict) -> float:
 def _rows(launches: pd.DataFrame, jobs: pd.DataFrame) -> tuple[list[dict], list[dict]]:
     """Return the launches by start, each with its job, and the jobs of batches, each with its `launches`.
 
-    Times are relative to the start of the first launch. A batch whose launches have no recorded job has one without
-    times.
+    Times are relative to the start of the first launch. Launches of a batch that have no recorded job
+    share one without times.
     """
     rows = records(launches)
     begin = min((start for row in rows if (start := utc_seconds(row["start_utc"])) is not None), default=None)
