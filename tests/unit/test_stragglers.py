@@ -9,12 +9,12 @@ from synthetic_waits import inside, late_times, write_waits
 from typed import collect, header
 
 from regatta.core import moderation
+from regatta.store import waits as store_waits
 from regatta.store.csv_files import MEASUREMENTS, WAITS, make_table
 from regatta.store.frozen_files import read_frozen
 from regatta.store.summaries import hosts_by_rank
 from regatta.topics.catalog import render
 from regatta.topics.failures import FAILURES
-from regatta.topics.stragglers import waits as store_waits
 from regatta.topics.stragglers.straggler_section import findings, section, straggler_hosts_table, stragglers_table
 
 
@@ -240,7 +240,7 @@ def rows_of(launch, waits, world_size):
     """Return the rows of waits.csv of a launch with one record."""
     common = {"launch": launch, "repeat": 0, "stack": "host", "device": "cpu", "nodes": 1, "gpus_per_node": world_size}
     common |= {"world_size": world_size, "cell": "c", "line": 3}
-    return store_waits.rows_of_json([(common, vars(waits))])
+    return store_waits.wait_rows([(common, vars(waits))])
 
 
 @pytest.mark.parametrize(("num_launches", "verdict"), [(2, "inconclusive"), (3, "slow")])

@@ -49,7 +49,6 @@ from regatta.topics.comparison import comparison_section as comparison
 from regatta.topics.fits import fits_section as fits
 from regatta.topics.scaling import scaling_section as scaling
 from regatta.topics.stragglers import straggler_section as stragglers
-from regatta.topics.stragglers.waits import rows_of_json, waits_of
 from regatta.topics.summary import MARKS, answer_json, figures_of_page, headline_figure, summary, without_headline
 from regatta.topics.sweep import sweep_section as sweep
 
@@ -126,16 +125,9 @@ class _OnDemand(dict):
         return self[name]
 
 
-def collect(
-    campaign: FrozenCampaign, launches: Path, summaries: Path | None = None
-) -> tuple[dict[str, pd.DataFrame], dict]:
-    """Return the tables read from the store by name, and problems.json as an object. campaign: frozen."""
-    return read_store(campaign, launches, waits_of, rows_of_json, summaries)
-
-
 def write_from_store(campaign: FrozenCampaign, launches: Path, measurements: Path, problems: Path) -> None:
     """Write measurements.csv, the tables beside it, and problems.json. campaign: frozen."""
-    collected, excluded = collect(campaign, launches, summaries_beside(launches))
+    collected, excluded = read_store(campaign, launches, summaries_beside(launches))
     write_json(problems, excluded)
     write_collected(collected, measurements)
 

@@ -23,9 +23,7 @@ from regatta.report.findings import Finding, of_rows
 from regatta.report.panels import Figure, Section, Table
 from regatta.store.csv_files import CELL, QUANTITY, WAITS, make_table
 from regatta.store.launch_files import read_one_line
-from regatta.tables.pairs import MARGIN, versus_of
-from regatta.topics.base import ReportData, TableSpec, Topic, grouped, once_per_report, plain_rows
-from regatta.topics.stragglers.waits import (
+from regatta.store.waits import (
     COMPUTE,
     HOST_WAIT,
     IN_COLLECTIVE,
@@ -34,6 +32,8 @@ from regatta.topics.stragglers.waits import (
     SUSPECT_P,
     waiting_times,
 )
+from regatta.tables.pairs import MARGIN, versus_of
+from regatta.topics.base import ReportData, TableSpec, Topic, grouped, once_per_report, plain_rows
 
 MOST_OF_RECORDS = 0.5  # a rank that is suspect in more of a launch's records is the launch's suspect
 VERDICTS = {"slower": "slow", "equivalent": "within the margin"}  # words of a lag

@@ -131,7 +131,7 @@ def _suspect(names: Sequence, lateness: np.ndarray, shares: np.ndarray, iteratio
 # The rows of waits.csv: one for each launch, quantity and rank.
 
 
-def rows_of_json(records: list[tuple[dict, dict]]) -> list[dict]:
+def wait_rows(records: list[tuple[dict, dict]]) -> list[dict]:
     """Return the rows of records, each given with its row of measurements.csv, in the order of launches.
 
     Its Waits have been read from a summary (store/summaries.py).
