@@ -12,7 +12,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import TypeVar
 
-import numpy as np
 import pandas as pd
 
 from regatta.core.benchmarks import SAMPLES_LABEL, load_benchmark
@@ -24,6 +23,8 @@ from regatta.model.frozen import FrozenCampaign
 from regatta.report.commands import command_words
 from regatta.report.findings import Finding
 from regatta.report.panels import Section, name_rows
+from regatta.store.csv_files import grouped as grouped
+from regatta.store.csv_files import plain_rows as plain_rows
 from regatta.tables.baselines import EFFICIENCY
 from regatta.tables.cells import rows_of
 from regatta.tables.facts import Fact, facts_of
@@ -34,23 +35,6 @@ Tables = Mapping[str, pd.DataFrame]
 Computed, AnyRow = TypeVar("Computed"), TypeVar("AnyRow")
 MAIN = {"is_shown": True, "is_main": True}  # of a column with the time of a cell
 MOST_MARKED_RATIO = 0.2  # of all cells: a mark on more says nothing
-
-
-def plain_rows(table: pd.DataFrame, names: tuple[str, ...]) -> list[dict]:
-    """Return these columns of each row; what is unknown is None.
-
-    Plain dictionaries: a data frame for each of a thousand small groups would take seconds.
-    """
-    columns = (np.where(table[name].isna(), None, table[name].to_numpy(dtype=object)).tolist() for name in names)
-    return [dict(zip(names, values, strict=True)) for values in zip(*columns, strict=True)]
-
-
-def grouped(rows: list[dict], names: tuple[str, ...]) -> dict[tuple, list[dict]]:
-    """Return rows by their values of `names`, in the order in which these come first."""
-    groups: dict[tuple, list[dict]] = {}
-    for row in rows:
-        groups.setdefault(tuple(row[name] for name in names), []).append(row)
-    return groups
 
 
 def primary_text(benchmarks: Iterable[str], columns: dict[str, str]) -> str:

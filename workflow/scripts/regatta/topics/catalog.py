@@ -37,9 +37,10 @@ from regatta.topics import (
     preflight_section,
     programs,
     scripts,
-    slow_launches,
+    slow_places,
     stability,
     status_matrix,
+    sweep_section,
     sync_batchnorm,
     timeline,
     training_runs,
@@ -48,14 +49,12 @@ from regatta.topics.base import ReportData, TableSpec, Topic
 from regatta.topics.comparison import comparison_section as comparison
 from regatta.topics.fits import fits_section as fits
 from regatta.topics.scaling import scaling_section as scaling
-from regatta.topics.stragglers import straggler_section as stragglers
 from regatta.topics.summary import MARKS, answer_json, figures_of_page, headline_figure, summary, without_headline
-from regatta.topics.sweep import sweep_section as sweep
 
 TOPICS: tuple[Topic, ...] = (
     machines.TOPIC,  # these two have no section; their warnings come first
-    slow_launches.TOPIC,
-    sweep.TOPIC,
+    slow_places.LAUNCHES,
+    sweep_section.TOPIC,
     status_matrix.TOPIC,
     scaling.TOPIC,
     buckets.TOPIC,
@@ -70,7 +69,7 @@ TOPICS: tuple[Topic, ...] = (
     custom.TOPIC,
     sync_batchnorm.TOPIC,
     stability.TOPIC,
-    stragglers.TOPIC,
+    slow_places.RANKS,
     percentiles.TOPIC,
     stability.PRECISION,
     correlated_launches.TOPIC,
