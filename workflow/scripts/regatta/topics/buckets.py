@@ -22,10 +22,10 @@ from regatta.report.matrix import Matrix, Square, shape_columns, shapes_caption
 from regatta.report.panels import Section
 from regatta.store.collect import cell_row
 from regatta.store.csv_files import CELL, SHAPE_COLUMNS, make_table
+from regatta.tables.amdahl import CURVE, SHAPE
 from regatta.tables.cells import rows_of
 from regatta.tables.metrics import STEP
 from regatta.topics.base import ReportData, TableSpec, Topic, grouped, headline_rows, plain_rows
-from regatta.topics.fits.scaling import CURVE, SHAPE
 from regatta.topics.settings import (
     EQUAL_RATIO,
     GROUP,

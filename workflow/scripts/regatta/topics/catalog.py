@@ -30,6 +30,7 @@ from regatta.topics import (
     correlated_launches,
     custom,
     failures,
+    fitted_models,
     gradient_communication,
     machines,
     memory,
@@ -47,7 +48,6 @@ from regatta.topics import (
 )
 from regatta.topics.base import ReportData, TableSpec, Topic
 from regatta.topics.comparison import comparison_section as comparison
-from regatta.topics.fits import fits_section as fits
 from regatta.topics.scaling import scaling_section as scaling
 from regatta.topics.summary import MARKS, answer_json, figures_of_page, headline_figure, summary, without_headline
 
@@ -61,7 +61,7 @@ TOPICS: tuple[Topic, ...] = (
     gradient_communication.TOPIC,
     comparison.TOPIC,
     communication.TOPIC,
-    fits.TOPIC,
+    fitted_models.TOPIC,
     memory.TOPIC,
     training_runs.TOPIC,
     scripts.TOPIC,

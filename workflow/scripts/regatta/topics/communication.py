@@ -17,7 +17,7 @@ from regatta.tables.metrics import CALL, ERRORS, LATENCY, MEMORY
 from regatta.topics import base
 from regatta.topics.bandwidth_overview import bandwidth_overview, most_different
 from regatta.topics.base import ReportData, Topic
-from regatta.topics.fits.fits_section import crossover_sizes
+from regatta.topics.fitted_models import crossover_sizes
 from regatta.topics.settings import is_costly, settings_of
 
 ALGORITHM_BYTES = next(column for column in MEMORY if column.name == "algorithm_bytes")

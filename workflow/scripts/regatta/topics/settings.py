@@ -17,10 +17,10 @@ from regatta.core.text import is_unknown
 from regatta.kit.columns import FLAG, TEXT, WHOLE, Column, Columns, Row, in_file
 from regatta.kit.kinds import Value
 from regatta.store.csv_files import SHAPE_COLUMNS, make_table
+from regatta.tables.amdahl import CURVE
 from regatta.tables.cells import rows_of
 from regatta.tables.primary_times import Times, batch_name, times_by_cell
 from regatta.topics.base import ReportData, best_row, grouped, plain_rows
-from regatta.topics.fits.scaling import CURVE
 
 EQUAL_RATIO = 0.05  # settings that cost at most this much more are called equal; as the default margin
 FASTEST = (  # parts of a kind that name the fastest cell and those that may be as fast
