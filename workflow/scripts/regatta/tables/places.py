@@ -143,7 +143,7 @@ def _ranked(campaign: FrozenCampaign, measurements: pd.DataFrame, members: Membe
     """
     margins = margins_of(campaign, times_by_cell(measurements)) if members else {}
     rows, times, compared, workloads = [], [], [], []
-    for workload, of_workload in members.items():
+    for number, (workload, of_workload) in enumerate(members.items()):
         num_results = Counter(repeat for _, _, of_cell in cells[workload] for repeat in of_cell)
         for hosts, row, seconds in sorted(of_workload, key=lambda member: [natural(host) for host in member[0]]):
             margin = margins[row["benchmark"]]
@@ -151,14 +151,14 @@ def _ranked(campaign: FrozenCampaign, measurements: pd.DataFrame, members: Membe
             rows.append(row | {"margin_ratio": margin.ratio, "margin_source": margin.source})
             times.append(seconds)
             compared.append({repeat: time for repeat, time in seconds.items() if num_results[repeat] > 1})
-            workloads.append(workload)
+            workloads.append(number)
     benchmarks, hosts = (np.array([row[name] for row in rows], str) for name in ("benchmark", "hosts"))
     for row, *ends in zip(rows, *over_launches(launch_table(times), benchmarks, hosts).ends, strict=True):
         row |= dict(zip(TIME.names, ends, strict=True))
     logs, workloads = np.log(launch_table(compared)), np.array(workloads)
     others = np.full(logs.shape, np.nan)
-    for workload in members:
-        others[workloads == workload] = median_of_others(logs[workloads == workload])
+    for number in range(len(members)):
+        others[workloads == number] = median_of_others(logs[workloads == number])
     known = np.flatnonzero(np.isfinite(others).any(1))
     apart, levels = (logs - others)[known], (logs + others)[known] / 2
     limits = np.log1p([rows[at]["margin_ratio"] for at in known])
@@ -166,8 +166,8 @@ def _ranked(campaign: FrozenCampaign, measurements: pd.DataFrame, members: Membe
     verdicts = judged(apart, TIME_RATIO, benchmarks[known], hosts[known], limits, levels)
     for at, verdict in zip(known, verdicts, strict=True):
         rows[at] |= verdict
-    for workload in members:
-        ranked = sorted(known[workloads[known] == workload], key=lambda at: rows[at]["time_ratio"])
+    for number in range(len(members)):
+        ranked = sorted(known[workloads[known] == number], key=lambda at: rows[at]["time_ratio"])
         for place, at in enumerate(ranked, start=1):
             rows[at] |= {"place": place, "num_places": len(ranked)}
     return make_table(rows, columns_in(campaign, SWEEP))
