@@ -136,7 +136,8 @@ def findings(data: ReportData) -> list[Finding]:
     for noun, rows in tables_of(data).items():
         judged = rows.dropna(subset="verdict")
         is_outside = [
-            (row.verdict in ("slower", "faster") or (row.verdict == "inconclusive" and direction_of(row) is not None))
+            row.verdict != "equivalent"
+            and direction_of(row) is not None
             and known.isdisjoint((host, row.workload, row.verdict) for host in row.hosts.split(", "))
             for row in table_rows(judged)
         ]
