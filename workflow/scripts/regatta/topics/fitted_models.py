@@ -4,9 +4,7 @@ The page has the parameters of accepted models; the cell drawer states why a cur
 """
 
 from collections import Counter
-from collections.abc import Mapping
 from dataclasses import replace
-from types import MappingProxyType
 
 import pandas as pd
 
@@ -18,11 +16,10 @@ from regatta.report.findings import Finding, of_rows
 from regatta.report.panels import Section, Table, full_names
 from regatta.tables import amdahl, latency_model
 from regatta.tables.bandwidth import BYTES_PER_GB
-from regatta.topics.base import ReportData, TableSpec, Topic, grouped, once_per_report, plain_rows
+from regatta.topics.base import ReportData, TableSpec, Topic
 
 NAME = Column("name", "configuration", TEXT)
 MOST_ROWS = 20  # of a table; those of the largest shapes come first, and the CSV has all
-NO_CELLS: Mapping[int, tuple[str, ...]] = MappingProxyType({})
 LAWS, MODELS = amdahl.SCALING_MODELS, latency_model.COMMUNICATION_MODELS
 CURVES = {  # title, benchmark, fields of a curve, columns and order of each table
     "scaling_models": ("Scaling models", "train_step", amdahl.CURVE, LAWS.of_table("laws"), "max_world_size"),
@@ -33,20 +30,14 @@ CURVES = {  # title, benchmark, fields of a curve, columns and order of each tab
 }
 
 
-@once_per_report
-def cells_of_curves(data: ReportData) -> dict[str, dict[int, tuple[str, ...]]]:
-    """Return by table and row the cells of its curve."""
-    found = {}
-    for name, (_, source, fields, *_) in CURVES.items():
-        of = grouped(plain_rows(data.cells_of(source), (*fields, "cell")), fields)
-        curves = [tuple(row.values()) for row in plain_rows(data.tables[name], fields)]
-        cells = (tuple(cell["cell"] for cell in of.get(curve, ())) for curve in curves)
-        found[name] = dict(zip(data.tables[name].index, cells, strict=True))
-    return found
+def cells_of_curves(data: ReportData, table: str, rows: pd.DataFrame) -> tuple[str, ...]:
+    """Return the cells of the curves in some rows of a table."""
+    _, benchmark, fields, *_ = CURVES[table]
+    return tuple(data.cells_of(benchmark).merge(rows[list(fields)])["cell"])
 
 
-def model_table(table: str, models: pd.DataFrame, cells: Mapping[int, tuple[str, ...]] = NO_CELLS) -> Table | None:
-    """Return the accepted models of a table, those of most ranks first; None without any. cells: of each row."""
+def model_table(table: str, models: pd.DataFrame, data: ReportData | None = None) -> Table | None:
+    """Return the accepted models of a table, those of most ranks first; None without any. data: for cells of rows."""
     title, benchmark, _, columns, order = CURVES[table]
     rows = models[models["max_residual_ratio"].notna()].sort_values(order, ascending=False, kind="stable")
     if rows.empty:
@@ -54,7 +45,7 @@ def model_table(table: str, models: pd.DataFrame, cells: Mapping[int, tuple[str,
     title += f" (first {MOST_ROWS} of {len(rows):,})" if len(rows) > MOST_ROWS else ""
     named = named_rows(rows.head(MOST_ROWS), models, benchmark)
     shown = Table.of_columns(title, (NAME, *columns), named, rows["device"].iloc[0], (table,))
-    return replace(shown, cells=tuple(cells.get(row, ()) for row in named.index))
+    return replace(shown, cells=tuple(cells_of_curves(data, table, named.loc[[row]]) for row in named.index if data))
 
 
 def named_rows(chosen: pd.DataFrame, models: pd.DataFrame, benchmark: str) -> pd.DataFrame:
@@ -64,7 +55,7 @@ def named_rows(chosen: pd.DataFrame, models: pd.DataFrame, benchmark: str) -> pd
 
 
 def section(data: ReportData) -> Section:
-    shown = tuple(filter(None, (model_table(name, data.tables[name], cells_of_curves(data)[name]) for name in CURVES)))
+    shown = tuple(filter(None, (model_table(name, data.tables[name], data) for name in CURVES)))
     lead = "If a curve has no model, the details of its cells state why." if shown else ""
     return Section("models", "Fitted models", lead, tables=shown)
 
@@ -146,9 +137,7 @@ def crossover_sizes(data: ReportData) -> list[Finding]:
 
 def _finding(data: ReportData, kind: str, values: dict, table: str, rows: pd.DataFrame, words: dict) -> Finding:
     """Return a finding on rows of a table of models, with the cells of their curves."""
-    curves = (cells_of_curves(data)[table][row] for row in rows.index)
-    cells = tuple(cell for curve in curves for cell in curve)
-    return Finding(kind, values, (of_rows(table, rows),), cells, "models", words)
+    return Finding(kind, values, (of_rows(table, rows),), cells_of_curves(data, table, rows), "models", words)
 
 
 def _crossover(data: ReportData, rows: pd.DataFrame, name: CellName, fields: tuple[str, ...]) -> Finding:
