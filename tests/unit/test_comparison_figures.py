@@ -324,7 +324,7 @@ def test_an_axis_inside_one_launch_has_no_environments_to_compare():
 
 
 def test_a_section_without_anything_to_compare_is_left_out():
-    assert not section_of([(cell_of("bound"), FIVE)]).has_content
+    assert section_of([(cell_of("bound"), FIVE)]) is None
 
 
 def test_each_row_is_named_by_what_varies_and_by_its_value_where_there_are_several(wording):

@@ -19,7 +19,7 @@ from regatta.report.cell_launches import HOST
 from regatta.report.chart import COLORS, Chart, PlotAxis, Style
 from regatta.report.findings import Finding, of_rows, of_runs
 from regatta.report.panels import Figure, Section, Table
-from regatta.store.csv_files import WAITS
+from regatta.store.csv_files import WAITS, plain_rows
 from regatta.store.launch_files import read_one_line
 from regatta.store.waits import COMPUTE, HOST_WAIT, IN_COLLECTIVE, LAG_RATIO, QUANTILES, SUSPECT_P, waiting_times
 from regatta.tables import places
@@ -27,7 +27,7 @@ from regatta.tables import slow_launches as launches
 from regatta.tables.counterparts import versus_of
 from regatta.tables.pairs import MARGIN
 from regatta.tables.places import LAG, LAG_S, LAST, PLACE, place_text, rank_text
-from regatta.topics.base import ReportData, TableSpec, Topic, once_per_report, plain_rows
+from regatta.topics.base import ReportData, TableSpec, Topic, once_per_report
 
 LOADED_RATIO = 0.25  # CPU share of other processes above which a measurement or timeout is on a busy machine
 LOADED_LEAST_RATIO = 0.1  # share of such measurements outside slow launches; fewer are not listed

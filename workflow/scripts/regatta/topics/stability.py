@@ -17,9 +17,10 @@ from regatta.kit.columns import TEXT, WHOLE, Column
 from regatta.kit.kinds import FAIR, LOW, NOTE, SUMMARY, Kind, Value
 from regatta.report.findings import Finding, Source, file_of, of_cells, of_runs
 from regatta.report.panels import Section, Table
+from regatta.store.csv_files import plain_rows
 from regatta.store.records import INCOMPLETE
 from regatta.tables.metrics import METRICS, RANGE
-from regatta.topics.base import ReportData, Topic, plain_rows
+from regatta.topics.base import ReportData, Topic
 
 OUTLIER_RATIO = 0.05  # more outliers than this share are reported; of an exponential tail it is 1 %
 MIN_OUTLIERS = 3  # fewer say nothing: of 23 samples, two are 9 %

@@ -13,9 +13,10 @@ from regatta.report.commands import price_text
 from regatta.report.findings import Finding
 from regatta.report.page import MOST_DRAWN, shown_status
 from regatta.report.panels import Figure, Section, drawn_and_listed
+from regatta.store.csv_files import plain_rows
 from regatta.store.history import ALWAYS_RETRIED
 from regatta.tables.facts import own_facts
-from regatta.topics.base import ReportData, invalid_cells, once_per_report, plain_rows, unreliable_cells
+from regatta.topics.base import ReportData, invalid_cells, once_per_report, unreliable_cells
 
 # Lines by id: what was compared, which is best, how it scales, what failed. Others come before what failed.
 ORDER = ("subject", "comparison", "nodes", "bucket", "scaling", "scripts", "programs", "communication")

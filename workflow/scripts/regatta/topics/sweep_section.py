@@ -14,6 +14,7 @@ from regatta.report.findings import PROBLEMS, Finding, Source, of_rows
 from regatta.report.matrix import Matrix, Position, Square
 from regatta.report.page import count_failed
 from regatta.report.panels import Figure, Section, Table
+from regatta.store.csv_files import plain_rows
 from regatta.tables.pairs import by_effect, direction_of
 from regatta.tables.places import (
     POSITION,
@@ -24,7 +25,7 @@ from regatta.tables.places import (
     sweep_pairs_table,
     workload_of,
 )
-from regatta.topics.base import ReportData, TableSpec, Topic, once_per_report, plain_rows
+from regatta.topics.base import ReportData, TableSpec, Topic, once_per_report
 from regatta.topics.comparison.comparison_figures import RATIO_NOTE, RATIO_STATES, ratio_shown
 from regatta.topics.failures import failing_hosts_of
 from regatta.topics.status_matrix import square_of, statuses_by_cell

@@ -19,9 +19,11 @@ from regatta.topics.comparison.texts import axis_label, axis_text, pair_text, si
 MOST_ROWS = 40  # of a table; comparisons.csv has all
 
 
-def section(data: ReportData) -> Section:
+def section(data: ReportData) -> Section | None:
     comparisons = data.tables["comparisons"]
-    axis = axis_label(pairs.versus_of(data.campaign)["axis"])
+    if comparisons.empty:
+        return None
+    axis = axis_label(comparisons["axis"].iloc[0])
     alike = comparisons[(comparisons["verdict"] == pairs.ALIKE).fillna(False)]
     environments = found = tuple(_environments(data))
     if len(alike):
