@@ -8,7 +8,7 @@ from common import Figure, report
 
 from regatta.core.moderation import FALSE_DISCOVERIES, adjust_for_number
 from regatta.tables.pairs import MARGIN
-from regatta.topics.slow_launches import MIN_CELLS, SLOW_FACTOR, p_of_each
+from regatta.tables.slow_launches import MIN_CELLS, SLOW_FACTOR, p_of_each
 
 LAUNCHES, CELLS, VARIATIONS = (3, 5, 10), (3, 6, 24), (0.02, 0.08, 0.2)
 MOST_VARIATION = 0.08  # of the goal

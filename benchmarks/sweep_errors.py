@@ -13,7 +13,7 @@ from common import print_missed
 from coverage import tailed
 
 from regatta.core import moderation
-from regatta.topics.stragglers.straggler_section import judged_lags
+from regatta.tables import places
 
 MARGIN, NUM_SWEEPS = 0.05, 1000
 # name: nodes, repeats, scatter, scatter of nodes, differences of healthy nodes, slow node, least found, %
@@ -63,8 +63,8 @@ def stragglers() -> list[str]:
         random, slow = np.random.default_rng(coverage.SEED), []
         for _ in range(NUM_TABLES):
             found = lags(random, *case)
-            rows = judged_lags(found, ["compute"] * len(found), MARGIN)
-            slow.append([row["is_persistent"] for row in rows])
+            rows = places.judged(found, places.LAG, ["compute"] * len(found), [""] * len(found), MARGIN)
+            slow.append([row["verdict"] == "slower" for row in rows])
         slow, first = 100 * np.array(slow), int(case[-1] > 0)
         right, wrong = f"{slow[:, 0].mean():.0f}" if first else "", slow[:, first:].max(-1).mean()
         print(f"| {', '.join(f'{number:g}' for number in case)} | {right} | {wrong:.1f} |", flush=True)

@@ -9,7 +9,7 @@ from synthetic import analyse, edit_records
 from synthetic_waits import write_waits
 from test_brute_force import median
 
-from regatta.topics.stragglers.straggler_section import findings
+from regatta.topics.slow_places import stragglers
 from regatta.topics.summary import summary
 
 SEEDS = range(14)
@@ -127,7 +127,7 @@ def test_persistent_ranks_and_hosts(tmp_path, seed):
     assert {rank for _, rank in ranks} <= planted
     elsewhere = {key: lag for key, lag in ranks.items() if f"node{key[1] // gpus:03d}" not in {h for _, h in hosts}}
     worst = [pytest.approx(max(lags.values()), rel=1e-6) for lags in (hosts, elsewhere) if lags]
-    found = [finding.values for finding in findings(data) if finding.kind.startswith("straggler")]
+    found = [finding.values for finding in stragglers(data) if finding.kind.startswith("straggler")]
     assert [values["lag_ratio"].estimate for values in found] == worst
     straggler = next(line for line in summary(data) if line.id == "confidence").values["straggler"]
     if not ranks and not hosts:

@@ -80,15 +80,18 @@ def test_the_marked_sizes_are_those_of_the_table(tmp_path):
     cells = [train_cell("resnet18", 1, g, "ddp", b) for g in (2, 4) for b in (1, 20, 25, 30)]
     machine = Machine(**vars(LAPTOP) | {"noise": 0.05})
     data, squares = matrices_of(tmp_path / "r", cells, machine=machine)
-    table = {row.world_size: row for row in data.tables["buckets"].itertuples()}
+    fields = data.cells_of("train_step")[["cell", "world_size", "bucket_cap_mb", "step_s"]]
+    table = data.tables["settings"].merge(fields)
+    fastest = set(table.loc[table.groupby("world_size")["step_s"].idxmin(), "cell"])
+    may_be_best = table[table["may_be_best"] | table["cell"].isin(fastest)]
     marked = {
         state: {(int(place[-1]), float(size.split()[0])) for (_, place, size), q in squares.items() if state in q.state}
         for state in ("best", "near")
     }
-    assert marked["best"] == {(ranks, row.best_bucket_cap_mb) for ranks, row in table.items()}
-    near = {(ranks, float(b)) for ranks, row in table.items() for b in re.findall(r"[\d.]+", row.indistinguishable_mb)}
-    assert marked["near"] == near
-    assert near
+    for state, is_fastest in (("best", True), ("near", False)):
+        rows = may_be_best[may_be_best["cell"].isin(fastest) == is_fastest]
+        assert marked[state] == set(zip(rows["world_size"], rows["bucket_cap_mb"], strict=True))
+    assert marked["near"]
 
 
 def test_what_failed_what_was_not_measured_and_what_lacks_launches_are_marked(tmp_path):

@@ -12,8 +12,7 @@ from synthetic import collective_cell, make_campaign
 from typed import call_cells, cell_row
 
 from regatta.store.csv_files import MEASUREMENTS, make_table, to_csv
-from regatta.topics.fits.collectives import COMMUNICATION_MODELS, communication_models_table
-from regatta.topics.fits.least_squares import fit_sum, refit, wider
+from regatta.tables.latency_model import COMMUNICATION_MODELS, communication_models_table, fit_sum, refit, wider
 
 A, C, B = 20e-6, 2e-8, 10e9  # 20 us, 20 ns per sqrt(byte), 10 GB/s
 SIZES = [8 * 8**i for i in range(10)]  # 8 B to 1 GiB
@@ -156,7 +155,7 @@ def test_launches_are_fitted_as_a_fit_of_their_own_would():
     terms = np.stack([np.ones(10), np.sqrt(sizes), sizes], axis=1)
     values = np.array([seconds(size) for size in SIZES])
     launches = values * rng.lognormal(0, 0.02, (20, 10))
-    fast = refit(fit_sum(terms, values), terms, values, launches)
+    fast = refit(fit_sum(terms, values), values, launches)
     slow = np.array([fit_sum(terms, launch).parameters for launch in launches])
     spread = slow.std(axis=0)
     assert (abs(fast - slow) < 0.25 * spread).all()
@@ -167,7 +166,7 @@ def test_values_that_stay_as_they_are_keep_the_parameters_of_the_robust_fit():
     terms = np.stack([np.ones(10), np.array(SIZES, dtype=float)], axis=1)
     values = np.array([seconds(size, c=0) for size in SIZES]) * np.array([1, 1.05, 0.9, 1.1, 1, 2, 0.97, 1, 1.04, 0.95])
     fit = fit_sum(terms, values)
-    assert refit(fit, terms, values, values[None])[0] == pytest.approx(fit.parameters, rel=1e-6)
+    assert refit(fit, values, values[None])[0] == pytest.approx(fit.parameters, rel=1e-6)
 
 
 def test_a_term_that_ended_at_zero_stays_there_for_values_that_ask_for_less_than_zero():
@@ -175,7 +174,7 @@ def test_a_term_that_ended_at_zero_stays_there_for_values_that_ask_for_less_than
     fit = fit_sum(terms, values)
     assert fit.parameters[1] == 0
     others = values * np.array([[1, 1, 1.01], [1, 1, 1.1]])  # falling by 3 % instead of 4 %, and rising by 6 %
-    slopes = refit(fit, terms, values, others)[:, 1]
+    slopes = refit(fit, values, others)[:, 1]
     assert slopes[0] == 0
     assert slopes[1] == pytest.approx(0.03, abs=0.002)
 
@@ -184,7 +183,7 @@ def test_a_term_below_zero_becomes_zero_and_the_others_make_up_for_it():
     terms = np.array([[1.0, 0.0], [1.0, 1.0], [1.0, 2.0]])
     values = np.array([2.0, 2.0, 2.0])
     # Without the limit the line through 3, 2, 1 falls by 1 a step; the best level is then the mean.
-    assert refit(fit_sum(terms, values), terms, values, np.array([[3.0, 2.0, 1.0]]))[0] == pytest.approx([2, 0])
+    assert refit(fit_sum(terms, values), values, np.array([[3.0, 2.0, 1.0]]))[0] == pytest.approx([2, 0])
 
 
 @pytest.mark.parametrize(
@@ -282,11 +281,10 @@ def test_a_machine_that_is_slower_by_a_factor_has_parameters_slower_by_it(a, b, 
 
 
 def test_the_wider_of_two_spreads_says_which_it_is():
-    def interval_of(launches, residuals, kind="range"):
-        low, high, word = wider(*((np.array(low), np.array(high)) for low, high in (launches, residuals)), kind)
-        return low.tolist(), high.tolist(), word
+    def interval_of(launches, residuals):
+        low, high, is_of_launches = wider(*((np.array(low), np.array(high)) for low, high in (launches, residuals)))
+        return low.tolist(), high.tolist(), is_of_launches
 
-    assert interval_of(([8.0], [12.0]), ([9.0], [11.0])) == ([8.0], [12.0], "range")
-    assert interval_of(([8.0], [12.0]), ([9.0], [13.0]), "interval") == ([8.0], [13.0], "residuals")  # one end suffices
-    assert interval_of(([10.0], [10.0]), ([10.0], [10.0]), "single") == ([10.0], [10.0], "residuals")
-    assert interval_of(([0.0], [1.0]), ([-5.0], [1.0])) == ([0.0], [1.0], "range")  # below 0 is nothing
+    assert interval_of(([8.0], [12.0]), ([9.0], [11.0])) == ([8.0], [12.0], True)
+    assert interval_of(([8.0], [12.0]), ([9.0], [13.0])) == ([8.0], [13.0], False)  # one end suffices
+    assert interval_of(([0.0], [1.0]), ([-5.0], [1.0])) == ([0.0], [1.0], True)  # below 0 is nothing

@@ -126,7 +126,7 @@ def test_every_number_of_every_table_stands_in_a_row_of_its_own(laptop, tmp_path
     assert rows["value"].notna().all()
     assert not rows.duplicated(["table", "cell", "scaling", "against", "rank", "repeat", "quantity"]).any()
     assert rows["cell"].notna().all()
-    groups = {"buckets", "communication_models", "scaling_models", "straggler_hosts", "stragglers"}
+    groups = {"communication_models", "scaling_models", "straggler_hosts", "stragglers"}
     groups |= {"allocations", "timeline", "slow_launches"}
     assert set(rows["table"]).isdisjoint(groups)
     assert {name for name, table in read_results_folder(laptop, {}).tables.items() if "cell" not in table} == groups

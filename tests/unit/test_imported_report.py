@@ -8,7 +8,7 @@ from test_frozen_tables import import_published
 
 from regatta.report.page import facts, machine_line
 from regatta.topics.base import unreliable_cells
-from regatta.topics.fits.fits_section import model_table
+from regatta.topics.fitted_models import model_table
 from regatta.topics.stability import findings
 from regatta.topics.summary import answer_json, next_steps
 

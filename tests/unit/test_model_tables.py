@@ -23,9 +23,9 @@ from test_golden_pages import text_of as text_of_page
 from typed import cell_row, step_cells
 
 from regatta.store.csv_files import MEASUREMENTS, make_table
-from regatta.topics.fits import fits_section as fits
-from regatta.topics.fits.fits_section import model_table
-from regatta.topics.fits.scaling import scaling_models_table
+from regatta.tables.amdahl import scaling_models_table
+from regatta.topics import fitted_models as fits
+from regatta.topics.fitted_models import model_table
 from regatta.topics.summary import summary
 
 

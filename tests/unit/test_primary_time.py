@@ -17,8 +17,8 @@ from typed import (
 from regatta.core.benchmarks import benchmark_names, load_benchmark
 from regatta.store.csv_files import MEASUREMENTS, make_table
 from regatta.tables.primary_times import primary_columns, with_primary
+from regatta.tables.slow_launches import slow_launches_table
 from regatta.topics.base import fallback_text
-from regatta.topics.slow_launches import slow_launches_table
 
 NOISE = (0.99, 1.0, 1.01)  # of three launches
 

@@ -10,7 +10,7 @@ from synthetic import make_campaign, train_cell
 from typed import cell_row, step_cells
 
 from regatta.store.csv_files import MEASUREMENTS, make_table
-from regatta.topics.fits.scaling import PREDICTED, SCALING_MODELS, SIGMA, scaling_models_table
+from regatta.tables.amdahl import PREDICTED, SCALING_MODELS, SIGMA, scaling_models_table
 
 BATCH = 8
 SHAPES = {1: (1, 1), 2: (1, 2), 4: (1, 4), 8: (2, 4), 16: (4, 4), 32: (8, 4)}

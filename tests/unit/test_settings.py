@@ -8,8 +8,8 @@ import scipy.stats
 from synthetic import LAPTOP, analyse, collective_cell, edit_records, make_campaign, write_results
 
 from regatta.core import best_settings as core
+from regatta.tables.settings import Setting, compare_settings, highest_cost
 from regatta.topics import communication
-from regatta.topics.settings import Setting, compare_settings, highest_cost, is_costly
 
 
 @pytest.fixture
@@ -109,12 +109,12 @@ def test_a_cost_that_one_row_in_twenty_shows_by_chance_is_not_named():
     assert alone.may_be_best is False
     assert together.may_be_best is False
     assert together.p_adjusted > 0.01 >= alone.p_adjusted
-    assert (is_costly(alone), is_costly(together)) == (True, False)
+    assert (alone.is_costly, together.is_costly) == (True, False)
 
 
 @pytest.mark.parametrize(("p_adjusted", "is_named"), [(0.01, True), (0.011, False), (0.05, False)])
 def test_sentences_name_a_cost_only_at_the_rate_of_comparisons(p_adjusted, is_named):
-    assert is_costly(Setting(2, 0.05, 0.01, 0.1, False, p_adjusted)) is is_named
+    assert Setting(2, 0.05, 0.01, 0.1, False, p_adjusted).is_costly is is_named
 
 
 @pytest.mark.parametrize("num", [2, 3])
@@ -123,7 +123,7 @@ def test_equal_settings_in_five_launches_are_named_in_one_percent_of_campaigns(n
     random = np.random.default_rng(11)
     scatters = 0.02 * np.exp(0.5 * random.standard_normal((1000, 1, num, 1)))
     p_value = core.best_settings(scatters * random.standard_normal((1000, 1, num, 5))).p_value
-    named = [is_costly(Setting(num, may_be_best=False, p_adjusted=p)) for p in p_value[:, 0]]
+    named = [Setting(num, may_be_best=False, p_adjusted=p).is_costly for p in p_value[:, 0]]
     assert np.mean(named) <= 0.01 + 3 * (0.01 / 1000) ** 0.5
 
 

@@ -11,10 +11,11 @@ from scipy import stats
 from synthetic import LAPTOP, analyse, edit_records, make_campaign, write_results
 
 from regatta.kit.kinds import FAIR, LOW, NOTE, filled
-from regatta.store.csv_files import MEASUREMENTS, make_table
-from regatta.topics.base import plain_rows
+from regatta.store.csv_files import MEASUREMENTS, make_table, plain_rows
+from regatta.tables.slow_launches import SLOW_LAUNCHES, p_of_each, slow_launches_table
 from regatta.topics.catalog import warnings
-from regatta.topics.slow_launches import SLOW_LAUNCHES, TOPIC, findings, p_of_each, slow_launches_table
+from regatta.topics.slow_places import LAUNCHES as TOPIC
+from regatta.topics.slow_places import slow_launches as findings
 from regatta.topics.summary import answer_json
 
 SIZES = (1024, 4096, 16384, 65536, 262144, 1048576)

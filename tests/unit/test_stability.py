@@ -29,15 +29,17 @@ def part_of(data, part):
     return next((found for found in stability.parts if found.id == part), None)
 
 
-def test_the_most_variable_cell_comes_first_and_a_single_launch_not_at_all(tmp_path):
+def test_cells_that_vary_beyond_the_limit_are_listed_the_worst_first(tmp_path):
     cells = [train_cell("resnet18", 1, 1, "ddp", bucket) for bucket in range(1, 26)]
     data = data_of(tmp_path / "r", cells)
     ids = [cell["id"] for cell in cells]
     with_ranges(data, dict(zip(ids, (0.02, 0.02, None, 0.3, 0.051), strict=False)))
     [table] = section(data).tables
-    assert table.cells == (ids[3], ids[4], ids[0], ids[1])
-    assert [row[-1] for row in table.rows] == ["30.0", "5.10", "2.00", "2.00"]
-    with_ranges(data, dict.fromkeys(ids, 0.01))
+    assert table.cells == (ids[3], ids[4])
+    assert [row[-1] for row in table.rows] == ["30.0", "5.10"]
+    with_ranges(data, dict.fromkeys(ids, 0.05))
+    assert section(data).tables == ()
+    with_ranges(data, dict.fromkeys(ids, 0.06))
     [table] = section(data).tables
     assert (len(table.rows), table.caption.endswith("first 20 of 25")) == (20, True)
     with_ranges(data, {})

@@ -9,13 +9,14 @@ from synthetic_waits import inside, late_times, write_waits
 from typed import collect, header
 
 from regatta.core import moderation
+from regatta.store import waits as store_waits
 from regatta.store.csv_files import MEASUREMENTS, WAITS, make_table
 from regatta.store.frozen_files import read_frozen
 from regatta.store.summaries import hosts_by_rank
+from regatta.tables.places import straggler_hosts_table, stragglers_table
 from regatta.topics.catalog import render
 from regatta.topics.failures import FAILURES
-from regatta.topics.stragglers import waits as store_waits
-from regatta.topics.stragglers.straggler_section import findings, section, straggler_hosts_table, stragglers_table
+from regatta.topics.slow_places import section, stragglers
 
 
 def spec_of(num_ranks, benchmark="collective", device="cpu", **parameters):
@@ -240,7 +241,7 @@ def rows_of(launch, waits, world_size):
     """Return the rows of waits.csv of a launch with one record."""
     common = {"launch": launch, "repeat": 0, "stack": "host", "device": "cpu", "nodes": 1, "gpus_per_node": world_size}
     common |= {"world_size": world_size, "cell": "c", "line": 3}
-    return store_waits.rows_of_json([(common, vars(waits))])
+    return store_waits.wait_rows([(common, vars(waits))])
 
 
 @pytest.mark.parametrize(("num_launches", "verdict"), [(2, "inconclusive"), (3, "slow")])
@@ -262,7 +263,7 @@ def findings_of(waits, **tables):
     data = report_data(
         make_campaign([]), make_table([], MEASUREMENTS), waits=waits, stragglers=stragglers_table(waits), **tables
     )
-    return {finding.kind: finding.values for finding in findings(data) if "straggler" in finding.kind}
+    return {finding.kind: finding.values for finding in stragglers(data) if "straggler" in finding.kind}
 
 
 def test_without_a_straggler_the_report_says_how_many_measurements_could_show_one():
@@ -298,7 +299,7 @@ def test_a_later_record_takes_the_place_of_an_earlier_one(tmp_path):
 
 def test_the_report_names_the_rank_with_its_cells_and_draws_the_record(tmp_path):
     data = analyse(write_waits(tmp_path / "r", (2, 4), {3: 0.06}))
-    (slow,) = (finding for finding in findings(data) if finding.kind.startswith("straggler"))
+    (slow,) = (finding for finding in stragglers(data) if finding.kind.startswith("straggler"))
     assert (slow.kind, slow.values["rank"], slow.values["num_suspect_launches"]) == ("straggler_rank", 3, 6)
     assert 0.05 < slow.values["lag_ratio"].low < slow.values["lag_ratio"].high < 0.08
     assert slow.words["who"].startswith("rank 3")
@@ -310,7 +311,7 @@ def test_the_report_names_the_rank_with_its_cells_and_draws_the_record(tmp_path)
 def test_a_slow_node_is_one_finding_with_its_cells_and_without_its_ranks(tmp_path):
     """Rank 6 of another node is a finding too, and the node comes first: operators replace nodes."""
     late = dict.fromkeys((8, 9, 10, 11), 0.08) | {6: 0.12}
-    found = [f for f in findings(analyse(write_waits(tmp_path / "r", (8, 4), late))) if f.anchor == "warnings"]
+    found = [f for f in stragglers(analyse(write_waits(tmp_path / "r", (8, 4), late))) if f.anchor == "warnings"]
     assert [(finding.kind, finding.values["host"], finding.values["rank"]) for finding in found] == [
         ("straggler_host", "node001", None)
     ]

@@ -21,8 +21,8 @@ from regatta.report.explore import data_block
 from regatta.store.csv_files import MEASUREMENTS, make_table
 from regatta.store.nodes import blame_nodes
 from regatta.topics import catalog, machines
+from regatta.topics import sweep_section as sweep
 from regatta.topics.summary import summary
-from regatta.topics.sweep import sweep_section as sweep
 
 
 def measured(campaign: dict, seconds: dict) -> pd.DataFrame:
@@ -88,7 +88,7 @@ def test_a_repeat_with_one_result_is_not_compared(tmp_path):
         assert rows[["time_ratio", "verdict", "p_value", "place"]].isna().all(axis=None)
 
     data = analyse(write_sweep(tmp_path / "one", sweep_campaign(["n1"], messages=(1024,))))
-    [(_, _, rows)] = sweep.tables_of(data)
+    [rows] = sweep.tables_of(data).values()
     assert sweep.counts_of(data, rows)["inconclusive"] == ["n1"]
     [matrix] = sweep.section(data).content["matrices"]
     assert {square.state for square in matrix.squares} == {"inconclusive"}
@@ -103,7 +103,7 @@ def test_shapes_with_different_numbers_of_gpus_are_different_workloads(tmp_path)
         cell["spec"]["hosts"] = [name]
         campaign["cells"].append(cell | {"id": f"{cell['id']}-{name}"})
     data = analyse(write_sweep(tmp_path / "shapes", campaign, {("n2", "collective"): 1.2}))
-    [(_, _, rows)] = sweep.tables_of(data)
+    [rows] = sweep.tables_of(data).values()
     assert rows.groupby(["hosts", "workload"]).size().max() == 1
     assert rows["workload"].nunique() == 3
     [finding] = outside(data)
@@ -157,14 +157,14 @@ def of_pairs(tmp_path_factory):
 
 
 def test_slow_and_failed_nodes_are_named_and_the_others_are_not(of_nodes):
-    groups = sweep.counts_of(of_nodes, sweep.tables_of(of_nodes)[0][2])
+    groups = sweep.counts_of(of_nodes, sweep.tables_of(of_nodes)["node"])
     assert {name: hosts for name, hosts in groups.items() if name != "equivalent" and hosts} == {
         "failed": ["n9"],
         "slower": ["n5", "n17"],
     }
     assert len(groups["equivalent"]) == 21
     slowest, second = outside(of_nodes)
-    assert (slowest.kind, second.kind) == ("slower", "slower")
+    assert (slowest.values["verdict"], second.values["verdict"]) == ("slower", "slower")
     assert (slowest.values["hosts"], slowest.values["num"], slowest.values["workload"]) == ("n5", 1, "ResNet-50")
     assert (second.values["hosts"], second.values["num"], second.values["num_workloads"]) == ("n17", 3, 3)
     assert 1.07 < second.values["low"] < second.values["ratio"] < second.values["high"] < 1.10
@@ -281,7 +281,7 @@ def test_a_node_that_was_not_measured_has_no_result_in_the_figure():
 
 
 def test_a_pair_is_a_finding_only_if_none_of_its_nodes_explains_it(of_pairs):
-    tables = {noun: rows for _, noun, rows in sweep.tables_of(of_pairs)}
+    tables = sweep.tables_of(of_pairs)
     groups = sweep.counts_of(of_pairs, tables["node"])
     assert (groups["slower"], groups["failed"], groups["missing"]) == (["n17"], ["n9"], [])
     slower = tables["pair"].query("verdict == 'slower'")["hosts"]

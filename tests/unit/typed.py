@@ -9,10 +9,9 @@ from regatta.model.frozen import FrozenCampaign, FrozenCell
 from regatta.model.launches import LaunchHeader
 from regatta.store import collect as store
 from regatta.store import csv_files
-from regatta.tables import baselines, cells, counterparts, pairs
+from regatta.tables import baselines, cells, counterparts, pairs, places
 from regatta.topics import catalog
 from regatta.topics.scaling import scaling_section as section
-from regatta.topics.sweep import sweep_tables as sweep
 
 
 def typed(value):
@@ -43,14 +42,14 @@ alike_stacks = _takes_json(counterparts.alike_stacks)
 baselines_of = _takes_json(counterparts.baselines_of)
 cell_pairs = _takes_json(counterparts.cell_pairs)
 cell_row = _takes_json(csv_files.cell_row)
-collect = _takes_json(catalog.collect)
+collect = _takes_json(store.read_store)
 comparisons_table = _takes_json(pairs.comparisons_table)
 make_tables = _takes_json(catalog.make_tables)
 margins_of = _takes_json(pairs.margins_of)
 read_collected = _takes_json(store.read_collected)
 peaks_text = _takes_json(section.peaks_text)
-sweep_nodes_table = _takes_json(sweep.sweep_nodes_table)
-sweep_pairs_table = _takes_json(sweep.sweep_pairs_table)
+sweep_nodes_table = _takes_json(places.sweep_nodes_table)
+sweep_pairs_table = _takes_json(places.sweep_pairs_table)
 topics_of = _takes_json(catalog.topics_of)
 versus_of = _takes_json(counterparts.versus_of)
 

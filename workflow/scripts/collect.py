@@ -10,7 +10,6 @@ from regatta.core.errors import run_script, script_parser
 from regatta.store.collect import read_store, summaries_beside, write_collected
 from regatta.store.frozen_files import read_frozen_campaign
 from regatta.store.launch_files import check_launches, write_json
-from regatta.topics.stragglers.waits import rows_of_json, waits_of
 
 
 def main() -> None:
@@ -24,7 +23,7 @@ def main() -> None:
     args = parser.parse_args()
     check_launches(args.launches, args.campaign)
     campaign, summaries = read_frozen_campaign(args.campaign), summaries_beside(args.launches)
-    collected, problems = read_store(campaign, args.launches, waits_of, rows_of_json, summaries)
+    collected, problems = read_store(campaign, args.launches, summaries)
     write_json(args.problems or args.out.with_name("problems.json"), problems)
     write_collected(collected, args.out)
 

@@ -22,13 +22,13 @@ from regatta.kit.kinds import joined
 from regatta.model.frozen import Cell, FrozenCampaign, FrozenCell
 from regatta.report.page import read_headers
 from regatta.run.preflight import latest_preflight
+from regatta.store.collect import read_store
 from regatta.store.csv_files import MEASUREMENTS, read_csv
 from regatta.store.frozen_files import read_frozen, read_frozen_campaign
 from regatta.tables.counterparts import matched_fields
 from regatta.tables.facts import NOT_KNOWN, NOTHING, Difference, Fact, differences_by_stack, facts_of
 from regatta.tables.pairs import BASE_ONLY, TEST_ONLY, by_effect, pairs_of_campaigns
 from regatta.topics.base import fallback_text
-from regatta.topics.catalog import collect
 
 # Columns of measurements.csv. As few as possible, since an old file may not have the others.
 NEEDED = ("cell", "status", "p50_s", "repeat", "launch", "time_utc")
@@ -107,7 +107,7 @@ def read_campaign(folder: Path) -> CampaignResults:
     if campaign.imported is None:
         table = _read_measurements(campaign, measurements)
     else:  # an import writes no tables, and those of an earlier report may lack later imports
-        table = collect(campaign, folder / "launches")[0]["measurements"]
+        table = read_store(campaign, folder / "launches")[0]["measurements"]
     return results_in(folder, campaign, table)
 
 

@@ -34,7 +34,7 @@ from regatta.core.verdicts import margins_text
 from regatta.kit.columns import Row, table_rows
 from regatta.kit.kinds import NOTE, SUMMARY, Kind, filled
 from regatta.model.frozen import Cell
-from regatta.topics.base import grouped, plain_rows
+from regatta.store.csv_files import grouped, plain_rows
 from regatta.topics.comparison.texts import row_text
 from regatta.topics.failures import log_path
 

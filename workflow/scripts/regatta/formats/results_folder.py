@@ -77,7 +77,8 @@ class ResultsFolder:
 def read_results_folder(path: Path, where: dict[str, str]) -> ResultsFolder:
     """Read what `rebuild_report.py` wrote, or the launches of an import. where: field -> value; null also passes."""
     # Imported here: it takes a third of the time of a small import, which does not need it.
-    from regatta.topics.catalog import collect, make_tables, read_tables
+    from regatta.store.collect import read_store
+    from regatta.topics.catalog import make_tables, read_tables
 
     frozen = sorted(path.glob("campaign.*.json"))
     campaign = read_frozen_campaign(frozen[0]) if len(frozen) == 1 else None
@@ -93,7 +94,7 @@ def read_results_folder(path: Path, where: dict[str, str]) -> ResultsFolder:
         measurements = read_csv(path / "measurements.csv", columns_in(campaign, MEASUREMENTS))
         tables = read_tables(path / "tables", campaign)
     else:
-        collected, _ = collect(campaign, path / "launches")
+        collected, _ = read_store(campaign, path / "launches")
         measurements, tables = collected["measurements"], make_tables(campaign, collected)
     folder = ResultsFolder(path, campaign, cells, measurements, tables)
     _check_measured(folder, where)

@@ -34,7 +34,7 @@ NUMBER = re.compile(r"[\d.]+")
 SHARES = {"efficiency_percent", "peak_percent", "mfu_percent"}  # of ideal or peak: marks of all figures have them
 LEVEL = 6  # of compression: 9 takes five times as long and saves 1 % of the page
 OF_PLANNED = ("command", "warning", "invalid", "stack_facts", "baseline", "curve")  # what pairs of cells lack
-CURVES = {"buckets": "train_step", "scaling_models": "train_step", "communication_models": "collective"}
+CURVES = {"scaling_models": "train_step", "communication_models": "collective"}
 
 
 SETTINGS = (  # of a cell, besides the axes of benchmarks

@@ -77,10 +77,6 @@ class Finding:
     def next_step(self) -> str:
         return filled(self.declared.next_step, self.values | self.words)
 
-    def next_step_with(self, name: str, value: object) -> str:
-        """Return the next step with another value."""
-        return filled(self.declared.next_step, self.values | self.words | {name: value})
-
 
 def with_code(text: str) -> Markup:
     """Return a text whose parts between backticks, commands and keys, are marked as code."""

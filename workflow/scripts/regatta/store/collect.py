@@ -8,7 +8,7 @@ The latest valid record of a cell and repeat counts (regatta.store.history). A s
 """
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -32,7 +32,8 @@ from regatta.store.jobs import noted_jobs, open_job
 from regatta.store.launch_files import launch_paths, read_json, write_text
 from regatta.store.launch_times import job_rows, launch_row
 from regatta.store.nodes import blame_text, blamed_nodes
-from regatta.store.summaries import Summary, WaitsOf, read_summaries
+from regatta.store.summaries import Summary, read_summaries
+from regatta.store.waits import wait_rows
 
 DIGITS = {"measurements": 12, "epochs": None}  # significant ones in their files; None: all
 
@@ -107,21 +108,16 @@ class Found:
 
 
 def read_store(
-    campaign: FrozenCampaign,
-    launches_dir: Path,
-    waits_of: WaitsOf,
-    wait_rows: Callable[[list], list[dict]],
-    summaries: Path | None = None,
+    campaign: FrozenCampaign, launches_dir: Path, summaries: Path | None = None
 ) -> tuple[dict[str, pd.DataFrame], dict]:
     """Return the tables of COLLECTED by name, and problems.json as an object.
 
-    wait_rows: returns the rows of waits.csv for (row, result of `waits_of` as JSON). summaries: the folder in which
-    those of launch files are kept (store/summaries.py); None to keep none.
+    summaries: the folder in which those of launch files are kept (store/summaries.py); None to keep none.
     """
     cell_rows = {cell.id: cell_row(cell) for cell in campaign.cells}
     found = Found(campaign.by_id, campaign.repeats, launches_dir.parent / "batches", cell_rows)
     paths = launch_paths(launches_dir)
-    for summary in read_summaries(paths, campaign, waits_of, summaries):
+    for summary in read_summaries(paths, campaign, summaries):
         found.corrupt += [one_line(problem) for problem in summary.problems]
         found.num_unchecked += not summary.is_checked
         found.num_truncated += summary.is_truncated

@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 
 from regatta.core.benchmarks import Benchmark, Result, all_axes, built_in_names, result_columns
@@ -252,6 +253,23 @@ def make_table(rows: list[dict], columns: dict[str, str]) -> pd.DataFrame:
         name: pd.array(list(map(dict.get, rows, itertools.repeat(name))), dtype=kind) for name, kind in columns.items()
     }
     return pd.DataFrame(arrays, index=range(len(rows)))
+
+
+def plain_rows(table: pd.DataFrame, names: tuple[str, ...]) -> list[dict]:
+    """Return these columns of each row; what is unknown is None.
+
+    Plain dictionaries: a data frame for each of a thousand small groups would take seconds.
+    """
+    columns = (np.where(table[name].isna(), None, table[name].to_numpy(dtype=object)).tolist() for name in names)
+    return [dict(zip(names, values, strict=True)) for values in zip(*columns, strict=True)]
+
+
+def grouped(rows: list[dict], names: tuple[str, ...]) -> dict[tuple, list[dict]]:
+    """Return rows by their values of `names`, in the order in which these come first."""
+    groups: dict[tuple, list[dict]] = {}
+    for row in rows:
+        groups.setdefault(tuple(row[name] for name in names), []).append(row)
+    return groups
 
 
 TABLE_DIGITS = 9  # significant ones of computed numbers

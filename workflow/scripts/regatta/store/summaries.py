@@ -10,7 +10,7 @@ import functools
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,9 +26,9 @@ from regatta.model.launches import LaunchHeader
 from regatta.store.launch_files import LaunchFile, parse_launch_file, read_launch_bytes
 from regatta.store.launch_times import hosts_text, measuring_ns, phase_ns
 from regatta.store.records import device_of, host_load_columns, measured, training_of, violation
+from regatta.store.waits import waits_of
 
 MIN_PARALLEL_BYTES = 20_000_000  # less is read in a second
-WaitsOf = Callable[[dict, dict, list[str | None]], object | None]  # arguments: record, spec, host of each rank
 
 
 @dataclass(frozen=True)
@@ -72,14 +72,11 @@ class Planned:
     specs: dict[str, dict]
     digests: dict[str, str]
     benchmarks: dict[str, Benchmark]
-    waits_of: WaitsOf
     folder: Path | None
     version: bytes
 
 
-def read_summaries(
-    paths: list[Path], campaign: FrozenCampaign, waits_of: WaitsOf, folder: Path | None
-) -> Iterator[Summary]:
+def read_summaries(paths: list[Path], campaign: FrozenCampaign, folder: Path | None) -> Iterator[Summary]:
     """Yield the summary of each launch file in turn.
 
     folder: the cache, None to disable it. New summaries are added, and orphaned ones deleted.
@@ -88,7 +85,7 @@ def read_summaries(
     digests = {cell: hashlib.sha256(to_json(spec)).hexdigest()[:16] for cell, spec in specs.items()}
     benchmarks = {benchmark.name: benchmark for benchmark in campaign.benchmarks_of_cells}
     version = code_version() + to_json(campaign.benchmarks)
-    planned = Planned(specs, digests, benchmarks, waits_of, folder, version)
+    planned = Planned(specs, digests, benchmarks, folder, version)
     used = set()
     if NUM_PROCESSES < 2 or sum(path.stat().st_size for path in paths if path.is_file()) < MIN_PARALLEL_BYTES:
         texts = map(functools.partial(summary_text, planned=planned), paths)
@@ -213,7 +210,7 @@ def _record(record: dict, header: LaunchHeader, planned: Planned) -> dict:
         entry["columns"] = {name: value for name, value in columns.items() if value is not None}
         entry["undeclared"] = [one_line(text, 300) for text in undeclared(record, benchmark)]
         entry["training"] = training_of(record, spec)
-        entry["waits"] = planned.waits_of(record, spec, hosts)
+        entry["waits"] = waits_of(record, spec, hosts)
     return entry
 
 

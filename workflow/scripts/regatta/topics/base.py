@@ -12,45 +12,35 @@ from functools import cached_property
 from pathlib import Path
 from typing import TypeVar
 
-import numpy as np
 import pandas as pd
 
 from regatta.core.benchmarks import SAMPLES_LABEL, load_benchmark
 from regatta.core.names import CellName
 from regatta.core.text import is_unknown
-from regatta.kit.columns import Column, Columns, table_rows
+from regatta.kit.columns import Column, Columns, Row, table_rows
 from regatta.kit.kinds import FAIR, LOW, Kind
 from regatta.model.frozen import FrozenCampaign
 from regatta.report.commands import command_words
 from regatta.report.findings import Finding
 from regatta.report.panels import Section, name_rows
+from regatta.store.csv_files import grouped as grouped
+from regatta.store.csv_files import plain_rows as plain_rows
 from regatta.tables.baselines import EFFICIENCY
 from regatta.tables.cells import rows_of
 from regatta.tables.facts import Fact, facts_of
 from regatta.tables.metrics import THROUGHPUT
-from regatta.tables.primary_times import primary_columns
+from regatta.tables.primary_times import primary_columns, times_by_cell
+from regatta.tables.settings import compare_settings
 
 Tables = Mapping[str, pd.DataFrame]
 Computed, AnyRow = TypeVar("Computed"), TypeVar("AnyRow")
 MAIN = {"is_shown": True, "is_main": True}  # of a column with the time of a cell
+FASTEST = (  # parts of a kind that name the fastest cell and those that may be as fast
+    "Fastest of {compared:configuration}: {fastest}.",
+    "Within noise: {near}.",
+    "Undecided: {num_undecided} with one launch.",
+)
 MOST_MARKED_RATIO = 0.2  # of all cells: a mark on more says nothing
-
-
-def plain_rows(table: pd.DataFrame, names: tuple[str, ...]) -> list[dict]:
-    """Return these columns of each row; what is unknown is None.
-
-    Plain dictionaries: a data frame for each of a thousand small groups would take seconds.
-    """
-    columns = (np.where(table[name].isna(), None, table[name].to_numpy(dtype=object)).tolist() for name in names)
-    return [dict(zip(names, values, strict=True)) for values in zip(*columns, strict=True)]
-
-
-def grouped(rows: list[dict], names: tuple[str, ...]) -> dict[tuple, list[dict]]:
-    """Return rows by their values of `names`, in the order in which these come first."""
-    groups: dict[tuple, list[dict]] = {}
-    for row in rows:
-        groups.setdefault(tuple(row[name] for name in names), []).append(row)
-    return groups
 
 
 def primary_text(benchmarks: Iterable[str], columns: dict[str, str]) -> str:
@@ -238,6 +228,30 @@ def lacking_text(row: AnyRow) -> str:
 def best_row(rows: Iterable[AnyRow], column: Column) -> AnyRow:
     """Return the row with the best value of a column, the first of equal ones."""
     return (max if column.better == "larger" else min)(rows, key=lambda row: getattr(row, column.name))
+
+
+def fastest_of_groups(data: ReportData, groups: list[list[Row]], column: Column) -> list[tuple[Row, dict]]:
+    """Return the best row of each group by a column, with the values of FASTEST; compared is unknown for a single cell.
+
+    groups: of one benchmark. near: those that may be the fastest, also in the light of all groups together. Undecided
+    ones are counted.
+    """
+    settings = compare_settings([[row.cell for row in rows] for rows in groups], times_by_cell(data.measurements))
+    names, found = data.cell_names, []
+    for rows in groups:
+        best = best_row(rows, column)
+        others = [row.cell for row in rows if row.cell != best.cell]
+        is_open = {cell: settings[cell].may_be_best is None for cell in others}
+        near = [cell for cell in others if not is_open[cell] and not settings[cell].is_costly]
+        values = {
+            "fastest": names[best.cell].say(*names[best.cell].series),
+            "num_candidates": len(rows),
+            "compared": len(rows) if others else None,
+            "near": tuple(names[cell].unlike(names[best.cell]) for cell in near),
+            "num_undecided": sum(is_open.values()),
+        }
+        found.append((best, values))
+    return found
 
 
 def with_summary(

@@ -1,42 +1,30 @@
-"""Best bucket size: tables/buckets.csv. Definitions: docs/metrics.md."""
+"""Best bucket size. Definitions: docs/metrics.md."""
 
 from collections import Counter
 from collections.abc import Iterable
 from itertools import groupby
 from types import SimpleNamespace
 
-import pandas as pd
-
 from regatta.core.benchmarks import axes_of
 from regatta.core.names import SEPARATOR
-from regatta.core.text import (
-    any_of,
-    natural,
-    plural,
-    shape,
-)
-from regatta.kit.columns import OF_CURVE, TEXT, WHOLE, Column, Columns
+from regatta.core.text import any_of, natural, plural, shape
 from regatta.kit.kinds import RESULT, SUMMARY, Kind, Value
 from regatta.report.findings import Finding, of_cells, percent_number
 from regatta.report.matrix import Matrix, Square, shape_columns, shapes_caption
 from regatta.report.panels import Section
-from regatta.store.collect import cell_row
-from regatta.store.csv_files import CELL, SHAPE_COLUMNS, make_table
-from regatta.tables.cells import rows_of
+from regatta.store.csv_files import SHAPE_COLUMNS, cell_row, grouped, plain_rows
+from regatta.tables.amdahl import CURVE, SHAPE
 from regatta.tables.metrics import STEP
-from regatta.topics.base import ReportData, TableSpec, Topic, grouped, headline_rows, plain_rows
-from regatta.topics.fits.scaling import CURVE, SHAPE
-from regatta.topics.settings import (
+from regatta.tables.settings import (
     EQUAL_RATIO,
     GROUP,
     SETTINGS,
-    Setting,
-    cost_of,
+    SettingsOfCells,
     highest_cost,
-    is_costly,
     settings_of,
     settings_table,
 )
+from regatta.topics.base import ReportData, TableSpec, Topic, headline_rows
 from regatta.topics.status_matrix import square_of, statuses_by_cell
 
 WORST_TINT = 0.5  # slowdown with the full color
@@ -46,46 +34,10 @@ NOTES_OF_FASTEST = ("Fastest sizes, or within noise of it", "Second number and c
 STATES = {"best": "fastest", "near": "within noise of it; no frame: slower beyond noise"}
 STATES |= {"uncertain": "undecided (one launch)"}
 MIB, EN_DASH = " MiB", "\N{EN DASH}"
-SHOWN = ("interval", "num_launches", "num_planned")
-
 STRATEGY = tuple(name for name, axis in axes_of("train_step").items() if axis.is_series)
 WORKLOAD = tuple(name for name in CURVE if name not in (*STRATEGY, *SHAPE_COLUMNS))
 CELLS = (*GROUP, "cell", "bucket_cap_mb", *STEP.names)
-BEST = "fastest bucket size, and its `step_s`. Empty with fewer than two measured sizes"
-OTHERS = "the others that may be the best, or `none`. Empty if undecided"
-BUCKETS = Columns(
-    *(Column(name, type=CELL[name]) for name in GROUP),
-    Column("num_buckets", type=WHOLE, help="number of measured bucket sizes"),
-    Column("best_bucket_cap_mb", "fastest bucket", group=OF_CURVE, help=BEST),
-    Column("best_step_s", help=BEST),
-    Column("indistinguishable_mb", "within noise of it", TEXT, group=OF_CURVE, help=OTHERS),
-)
-
-
-def buckets_table(cells: pd.DataFrame, settings: pd.DataFrame) -> pd.DataFrame:
-    """Return one row for each workload, strategy with buckets, shape and stack of several ranks.
-
-    settings: as `settings_table` makes it.
-    """
-    by_cell, scaling = settings_of(settings, "bucket_cap_mb"), rows_of(cells, "train_step")
-    is_synchronized = scaling["bucket_cap_mb"].notna() & (scaling["world_size"] > 1)
-    groups = grouped(plain_rows(scaling[is_synchronized], CELLS), GROUP)
-    rows = [dict(zip(GROUP, key, strict=True)) | _best(cells, by_cell) for key, cells in groups.items()]
-    return make_table(rows, BUCKETS)
-
-
-def _best(cells: list[dict], settings: dict[str, Setting]) -> dict:
-    """Return the bucket size of the fastest step, and the others that may be the best; unknown if undecided."""
-    measured = sorted((cell for cell in cells if cell["step_s"] is not None), key=lambda cell: cell["bucket_cap_mb"])
-    row = {"num_buckets": len({cell["bucket_cap_mb"] for cell in measured}), "best_bucket_cap_mb": None}
-    if row["num_buckets"] < 2:
-        return row
-    best, *others = sorted(measured, key=lambda cell: cell["step_s"])
-    row |= {"best_bucket_cap_mb": best["bucket_cap_mb"], "best_step_s": best["step_s"]}
-    if settings[best["cell"]].may_be_best is None:
-        return row
-    near = {cell["bucket_cap_mb"] for cell in others if settings[cell["cell"]].may_be_best}
-    return row | {"indistinguishable_mb": ", ".join(f"{bucket:g}" for bucket in sorted(near)) or "none"}
+SHOWN = (*CELLS, "interval", "num_launches", "num_planned")
 
 
 # The section: shapes down, bucket sizes across; of many workloads also the fastest sizes alone.
@@ -97,48 +49,52 @@ def bucket_squares(data: ReportData) -> list[list[Square]]:
     A shape with one planned size has none, and a workload without a shape with two measured sizes.
     """
     settings, found = settings_of(data.tables["settings"], "bucket_cap_mb"), []
-    cells = plain_rows(data.cells_of("train_step").dropna(subset=["bucket_cap_mb"]), (*CELLS, *SHOWN))
+    cells = plain_rows(data.cells_of("train_step").dropna(subset=["bucket_cap_mb"]), SHOWN)
     skipped = map(cell_row, data.campaign.skipped)
-    cells += [{name: row.get(name) for name in (*CELLS, *SHOWN)} for row in skipped if row.get("bucket_cap_mb")]
+    cells += [{name: row.get(name) for name in SHOWN} for row in skipped if row.get("bucket_cap_mb")]
     for rows in grouped(cells, tuple(name for name in GROUP if name not in SHAPE)).values():
         rows = sorted(rows, key=lambda row: (row["world_size"], row["nodes"], row["bucket_cap_mb"]))
         name = data.cell_names[rows[0]["cell"]].without("shape", "bucket_cap_mb")
-        group, squares, num_known = (name.say(*name.parts, always=("subject",)),), [], 0
+        group, squares, is_known = (name.say(*name.parts, always=("subject",)),), [], False
         for place, of_shape in grouped(rows, SHAPE[:2]).items():
-            by_size, best = grouped(of_shape, ("bucket_cap_mb",)), _best(of_shape, settings)
+            by_size = grouped(of_shape, ("bucket_cap_mb",))
+            best = _fastest_cell(of_shape)
+            has_several = len({cell["bucket_cap_mb"] for cell in of_shape if cell["step_s"] is not None}) > 1
             if len(by_size) > 1:
-                num_known = max(num_known, best["num_buckets"])
+                is_known |= has_several
+                best = best if has_several else None
                 squares += [_square(data, group, shape(*place), of, best, settings) for of in by_size.values()]
-        if num_known > 1:
-            found.append(squares)
+        found += [squares] if is_known else []
     return sorted(found, key=lambda squares: (-max(one.level or 0 for one in squares), natural(squares[0].group[0])))
 
 
+def _fastest_cell(cells: Iterable[dict]) -> dict | None:
+    """Return the cell with the shortest step; None if none is measured. cells: the smallest bucket first."""
+    return min((cell for cell in cells if cell["step_s"] is not None), key=lambda cell: cell["step_s"], default=None)
+
+
 def _square(
-    data: ReportData, group: tuple[str], place: str, cells: list[dict], best: dict, settings: dict[str, Setting]
+    data: ReportData, group: tuple[str], place: str, cells: list[dict], best: dict | None, settings: SettingsOfCells
 ) -> Square:
-    """Return the square of one bucket size of one shape. best: of `_best`."""
+    """Return the square of one bucket size of one shape. best: the fastest of several measured sizes."""
     ids, size = tuple(cell["cell"] for cell in cells), cells[0]["bucket_cap_mb"]
     counts = sum((statuses_by_cell(data)[cell] for cell in ids), Counter())
     at, subject = (group, place, f"{size:g}{MIB}"), f"{place}, bucket {size:g}{MIB}"
-    measured = [cell for cell in cells if cell["step_s"] is not None]
-    if not measured:
+    if not (cell := _fastest_cell(cells)):
         return square_of(at, ids, counts, subject)
-    cell = min(measured, key=lambda cell: cell["step_s"])
-    ratio = cell["step_s"] / best.get("best_step_s", cell["step_s"]) - 1
-    setting, has_several = settings[cell["cell"]], best["num_buckets"] > 1
-    is_best, is_near = size == best["best_bucket_cap_mb"], setting.may_be_best is True
     note = f"{STEP.label} {Value.of(SimpleNamespace(**cell), STEP)}, n = {cell['num_launches']}/{cell['num_planned']}"
-    if not is_best and has_several:
-        note += f"; {percent_number(ratio)} % above {best['best_bucket_cap_mb']:g} MiB"
-        note += "; undecided" if setting.low is None else f" ({cost_of(setting):ends})"
-    states = [
-        "best" if is_best else "near" if is_near else "",
-        "uncertain" if has_several and setting.low is None else "",
-    ]
-    note += {"best": "; fastest", "near": "; within noise"}.get(states[0], "")
+    setting, ratio, states = settings[cell["cell"]], 0.0, []
+    if best is not None:
+        ratio = cell["step_s"] / best["step_s"] - 1
+        is_best, is_open = size == best["bucket_cap_mb"], setting.low is None
+        if not is_best:
+            note += f"; {percent_number(ratio)} % above {best['bucket_cap_mb']:g} MiB"
+            note += "; undecided" if is_open else f" ({setting.value:ends})"
+        states = ["best"] if is_best else ["near"] if setting.may_be_best else []
+        note += {"best": "; fastest", "near": "; within noise"}.get("".join(states), "")
+        states += ["uncertain"] if is_open else []
     text = "0" if ratio == 0 else percent_number(ratio)
-    return square_of(at, ids, counts, subject, text=text, note=note, level=ratio, state=" ".join(filter(None, states)))
+    return square_of(at, ids, counts, subject, text=text, note=note, level=ratio, state=" ".join(states))
 
 
 def _fastest(squares: list[Square]) -> Square:
@@ -234,7 +190,7 @@ def findings(data: ReportData) -> list[Finding]:
     if worst and worst["world_size"] != largest:
         best = next(cells[0] for cells in groups if worst in cells)
         cells = (worst["cell"], best["cell"])
-        values = {"best_mb": best["bucket_cap_mb"], "cost_ratio": cost_of(settings[worst["cell"]])}
+        values = {"best_mb": best["bucket_cap_mb"], "cost_ratio": settings[worst["cell"]].value}
         words = {"name": data.names[worst["cell"]], "num_several": len(groups) if len(groups) > 1 else None}
         words["groups"] = groups_text(groups)
         found.append(Finding("bucket_cost", values, (of_cells("cells", cells),), cells, "bucket", words))
@@ -253,16 +209,16 @@ def groups_text(groups: list[list[dict]]) -> str:
     return f"{'/'.join(varied)} {'pairs' if len(varied) == 2 else 'combinations'}"
 
 
-def _most_costly(cells: list[dict], settings: dict[str, Setting]) -> dict | None:
+def _most_costly(cells: list[dict], settings: SettingsOfCells) -> dict | None:
     """Return the cell with the highest cost that is significant over all rows.
 
     Its interval is of one row, so that the highest of several cannot claim it.
     """
-    costly = [cell for cell in cells if is_costly(settings[cell["cell"]])]
+    costly = [cell for cell in cells if settings[cell["cell"]].is_costly]
     return max(costly, key=lambda cell: settings[cell["cell"]].cost, default=None)
 
 
-def _summary(groups: list[list[dict]], settings: dict[str, Setting]) -> Finding:
+def _summary(groups: list[list[dict]], settings: SettingsOfCells) -> Finding:
     """Return the sizes that may be best in most workloads. groups: cells of each workload, the fastest first.
 
     A size counts unless its cost is significant over all workloads, of which one in twenty would exclude it by chance.
@@ -271,20 +227,19 @@ def _summary(groups: list[list[dict]], settings: dict[str, Setting]) -> Finding:
     def sizes(cells: Iterable[dict]) -> list[float]:
         return sorted({cell["bucket_cap_mb"] for cell in cells})
 
-    def is_undecided(cell: dict) -> bool:
-        return settings[cell["cell"]].may_be_best is None
-
-    tested = [cells for cells in groups if not all(map(is_undecided, cells))]
-    near = [[cell for cell in cells if not is_costly(settings[cell["cell"]])] for cells in tested]
+    every = [cell for cells in groups for cell in cells]
+    is_open = {cell["cell"]: settings[cell["cell"]].may_be_best is None for cell in every}
+    tested = [cells for cells in groups if not all(is_open[cell["cell"]] for cell in cells)]
+    near = [[cell for cell in cells if not settings[cell["cell"]].is_costly] for cells in tested]
     near = near or [cells[:1] for cells in groups]
     counts = Counter(size for cells in near for size in sizes(cells))
-    num_best, every = max(counts.values()), [cell for cells in groups for cell in cells]
+    num_best = max(counts.values())
     chosen = sorted(size for size, num in counts.items() if num == num_best)
-    undecided = sizes(cell for cells in tested for cell in cells if is_undecided(cell))
+    undecided = sizes(cell for cells in tested for cell in cells if is_open[cell["cell"]])
     values = {"world_size": groups[0][0]["world_size"], "bucket_cap_mb": chosen}
     values |= {"num_best": num_best, "num": len(near), "undecided_mb": undecided}
     if worst := _most_costly([cell for cell in every if cell["bucket_cap_mb"] not in chosen], settings):
-        values |= {"worst_bucket_cap_mb": worst["bucket_cap_mb"], "worst_cost_ratio": cost_of(settings[worst["cell"]])}
+        values |= {"worst_bucket_cap_mb": worst["bucket_cap_mb"], "worst_cost_ratio": settings[worst["cell"]].value}
     words = {
         "num_agreeing": num_best if num_best < len(near) else None,
         "num_several": len(near) if len(near) > 1 else None,
@@ -304,8 +259,5 @@ def _summary(groups: list[list[dict]], settings: dict[str, Setting]) -> Finding:
     return Finding("bucket", values, (of_cells("cells", cells),), cells, "bucket", words)
 
 
-TABLES = {
-    "buckets": TableSpec.of(BUCKETS, buckets_table, "cells", "settings"),
-    "settings": TableSpec.of(SETTINGS, settings_table, "cells", "measurements"),
-}
-TOPIC = Topic("buckets", "Bucket size", TABLES, section, findings, kinds=KINDS)
+TABLES = {"settings": TableSpec.of(SETTINGS, settings_table, "cells", "measurements")}
+TOPIC = Topic(*("buckets", "Bucket size", TABLES, section, findings), kinds=KINDS, benchmarks=("train_step",))

@@ -30,6 +30,7 @@ from regatta.topics import (
     correlated_launches,
     custom,
     failures,
+    fitted_models,
     gradient_communication,
     machines,
     memory,
@@ -37,33 +38,30 @@ from regatta.topics import (
     preflight_section,
     programs,
     scripts,
-    slow_launches,
+    slow_places,
     stability,
     status_matrix,
+    sweep_section,
     sync_batchnorm,
     timeline,
     training_runs,
 )
 from regatta.topics.base import ReportData, TableSpec, Topic
 from regatta.topics.comparison import comparison_section as comparison
-from regatta.topics.fits import fits_section as fits
 from regatta.topics.scaling import scaling_section as scaling
-from regatta.topics.stragglers import straggler_section as stragglers
-from regatta.topics.stragglers.waits import rows_of_json, waits_of
 from regatta.topics.summary import MARKS, answer_json, figures_of_page, headline_figure, summary, without_headline
-from regatta.topics.sweep import sweep_section as sweep
 
 TOPICS: tuple[Topic, ...] = (
     machines.TOPIC,  # these two have no section; their warnings come first
-    slow_launches.TOPIC,
-    sweep.TOPIC,
+    slow_places.LAUNCHES,
+    sweep_section.TOPIC,
     status_matrix.TOPIC,
     scaling.TOPIC,
     buckets.TOPIC,
     gradient_communication.TOPIC,
     comparison.TOPIC,
     communication.TOPIC,
-    fits.TOPIC,
+    fitted_models.TOPIC,
     memory.TOPIC,
     training_runs.TOPIC,
     scripts.TOPIC,
@@ -71,7 +69,7 @@ TOPICS: tuple[Topic, ...] = (
     custom.TOPIC,
     sync_batchnorm.TOPIC,
     stability.TOPIC,
-    stragglers.TOPIC,
+    slow_places.RANKS,
     percentiles.TOPIC,
     stability.PRECISION,
     correlated_launches.TOPIC,
@@ -126,16 +124,9 @@ class _OnDemand(dict):
         return self[name]
 
 
-def collect(
-    campaign: FrozenCampaign, launches: Path, summaries: Path | None = None
-) -> tuple[dict[str, pd.DataFrame], dict]:
-    """Return the tables read from the store by name, and problems.json as an object. campaign: frozen."""
-    return read_store(campaign, launches, waits_of, rows_of_json, summaries)
-
-
 def write_from_store(campaign: FrozenCampaign, launches: Path, measurements: Path, problems: Path) -> None:
     """Write measurements.csv, the tables beside it, and problems.json. campaign: frozen."""
-    collected, excluded = collect(campaign, launches, summaries_beside(launches))
+    collected, excluded = read_store(campaign, launches, summaries_beside(launches))
     write_json(problems, excluded)
     write_collected(collected, measurements)
 

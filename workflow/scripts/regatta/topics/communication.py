@@ -14,11 +14,11 @@ from regatta.report.panels import Section
 from regatta.report.plots import Plot, figures_of, named, section_of
 from regatta.tables.bandwidth import ALGBW, BUSBW, MESSAGE, PEAK, PEAK_SHARE, links_of
 from regatta.tables.metrics import CALL, ERRORS, LATENCY, MEMORY
+from regatta.tables.settings import settings_of
 from regatta.topics import base
 from regatta.topics.bandwidth_overview import bandwidth_overview, most_different
 from regatta.topics.base import ReportData, Topic
-from regatta.topics.fits.fits_section import crossover_sizes
-from regatta.topics.settings import is_costly, settings_of
+from regatta.topics.fitted_models import crossover_sizes
 
 ALGORITHM_BYTES = next(column for column in MEMORY if column.name == "algorithm_bytes")
 MOST_FINDINGS = 2
@@ -168,7 +168,7 @@ def findings(data: ReportData) -> list[Finding]:
         values |= {"time": Value.of(best, CALL), "num_candidates": len(compared)}
         values |= {"operation": operation, "stack": best.stack, "world_size": int(best.world_size)}
         name, others = data.cell_names[best.cell], [row.cell for row in largest if row.cell != best.cell]
-        near = [cell for cell in others if place(cell) == place(best.cell) and not is_costly(settings[cell])]
+        near = [cell for cell in others if place(cell) == place(best.cell) and not settings[cell].is_costly]
         values["near"] = tuple(data.cell_names[cell].unlike(name) for cell in near)
         rank = "highest" if column is BUSBW else "lowest"
         words = {"name": name.full, "rank": rank, "message": MESSAGE.text(best)}

@@ -20,12 +20,12 @@ from regatta.report.findings import PROBLEMS, Finding, Source, file_of, of_runs
 from regatta.report.page import NO_RECORD, STATUSES, shown_status
 from regatta.report.panels import Section
 from regatta.run.causes import ABSENT, log_excerpt, read_log_tail, without_host
-from regatta.store.csv_files import MEASUREMENTS, make_table
+from regatta.store.csv_files import MEASUREMENTS, grouped, make_table, plain_rows
 from regatta.store.history import ALWAYS_RETRIED
+from regatta.tables.places import workload_of
 from regatta.tables.times import hosts_by_launch
-from regatta.topics.base import ReportData, TableSpec, Topic, grouped, once_per_report, plain_rows
+from regatta.topics.base import ReportData, TableSpec, Topic, once_per_report
 from regatta.topics.failing_hosts import Run, failing_hosts
-from regatta.topics.sweep.sweep_tables import workload_of
 from regatta.topics.timeline import allocated_hours
 
 _LOG = in_file(TEXT, "log of the launch, relative to the results folder", "log")

@@ -17,9 +17,10 @@ from regatta.kit.columns import TEXT, WHOLE, Column
 from regatta.kit.kinds import FAIR, LOW, NOTE, SUMMARY, Kind, Value
 from regatta.report.findings import Finding, Source, file_of, of_cells, of_runs
 from regatta.report.panels import Section, Table
+from regatta.store.csv_files import plain_rows
 from regatta.store.records import INCOMPLETE
 from regatta.tables.metrics import METRICS, RANGE
-from regatta.topics.base import ReportData, Topic, plain_rows
+from regatta.topics.base import ReportData, Topic
 
 OUTLIER_RATIO = 0.05  # more outliers than this share are reported; of an exponential tail it is 1 %
 MIN_OUTLIERS = 3  # fewer say nothing: of 23 samples, two are 9 %
@@ -217,18 +218,19 @@ MOST_ROWS = 20  # of the table
 
 
 def section(data: ReportData) -> Section:
-    """Return the table of the cells with a known variation, the largest first; equal ones in the order of the table."""
-    rows = ranges_of(data).dropna(subset="range_ratio")
+    """Return the list of cells that vary beyond the limit, the worst first; equal ones in the order of the table."""
+    known = ranges_of(data).dropna(subset="range_ratio")
+    rows = known[known["range_ratio"] > DISAGREEMENT_RATIO]
     if rows.empty:
-        return Section("stability", "Stability")
+        lead = f"No cell varies by more than {LIMIT} between launches." if len(known) else ""
+        return Section("stability", "Stability", lead)
     rows = rows.sort_values("range_ratio", ascending=False, kind="stable")
     cell = Column("cell", "cell", TEXT, text=lambda row: data.names[row.cell])
     columns = (cell, Column("num_launches", "launches", WHOLE), *(one for one in METRICS if one.table == "variation"))
     first = f"; first {MOST_ROWS} of {len(rows):,}" if len(rows) > MOST_ROWS else ""
-    caption = f"Variation between launches, largest first{first}"
+    caption = f"Variation between launches above {LIMIT}, largest first{first}"
     table = Table.of_columns(caption, columns, rows.head(MOST_ROWS), data.device, ("cells",))
-    lead = f"Variation: range over launches / median. Limit: {LIMIT}."
-    return Section("stability", "Stability", lead=lead, tables=(table,))
+    return Section("stability", "Stability", "Variation: range over launches / median.", tables=(table,))
 
 
 TOPIC = Topic("stability", "Stability", section=section, is_of_sweeps=True)

@@ -13,9 +13,10 @@ from regatta.report.commands import price_text
 from regatta.report.findings import Finding
 from regatta.report.page import MOST_DRAWN, shown_status
 from regatta.report.panels import Figure, Section, drawn_and_listed
+from regatta.store.csv_files import plain_rows
 from regatta.store.history import ALWAYS_RETRIED
 from regatta.tables.facts import own_facts
-from regatta.topics.base import ReportData, invalid_cells, once_per_report, plain_rows, unreliable_cells
+from regatta.topics.base import ReportData, invalid_cells, once_per_report, unreliable_cells
 
 # Lines by id: what was compared, which is best, how it scales, what failed. Others come before what failed.
 ORDER = ("subject", "comparison", "nodes", "bucket", "scaling", "scripts", "programs", "communication")
@@ -51,11 +52,7 @@ COMPARISONS = "comparisons"  # instead of a strip: without several places, only 
 STRETCH = {"lines": 1.55, "rows": 1.2}  # of its height, by its form: beside six or seven facts
 WHERE = "run commands in Regatta's folder"
 ELSEWHERE = "run commands in the folder that contains results/"
-# Values of settings in next steps -> how those of several steps become one.
-COMBINED = {
-    "exclude": lambda lists: ", ".join(sorted({node for nodes in lists for node in nodes.split(", ")}, key=natural)),
-    "repeats": max,
-}
+SETTING = re.compile(r"`(\w+): (\[?)([^`\]]+)\]?`")  # in a next step
 URGENT_FIRST = (SUMMARY, LOW, FAIR, RESULT, NOTE)
 # Lines whose values in answer.json include those of warnings: kind -> key, and whether it lists all or has the first.
 OF_WARNINGS = {
@@ -253,17 +250,11 @@ def next_steps(data: ReportData) -> list[str]:
     Steps that change the same setting are one: the second value would replace the first. A step with a command that
     measures has its price.
     """
-    urgent = sorted(data.findings, key=lambda finding: URGENT_FIRST.index(finding.rank))
-    found = [finding for finding in urgent if finding.next_step]
-    steps = [finding.next_step for finding in found]
-    for name, combine in COMBINED.items():
-        several = [i for i, finding in enumerate(found) if finding.next_step_with(name, None) != finding.next_step]
-        if len(several) > 1:
-            value = combine([(found[i].values | found[i].words)[name] for i in several])
-            steps[several[0]] = _as_one([found[i].next_step_with(name, value) for i in several])
-            for i in several[1:]:
-                steps[i] = ""
-    steps = [_with_price(data, step) for step in dict.fromkeys(filter(None, steps))]
+    urgent, found = sorted(data.findings, key=lambda finding: URGENT_FIRST.index(finding.rank)), {}
+    for step in filter(None, (finding.next_step for finding in urgent)):
+        key = setting[1] if (setting := SETTING.search(step)) else step
+        found[key] = _as_one(found[key], step) if found.get(key, step) != step else step
+    steps = [_with_price(data, step) for step in found.values()]
     return steps or [INDEX if data.campaign.imported else EXTEND.format(**data.commands)]
 
 
@@ -285,11 +276,18 @@ def _with_price(data: ReportData, step: str) -> str:
     return f"{step} ({price})" if price else step
 
 
-def _as_one(steps: list[str]) -> str:
-    """Return steps of the form `what: commands` as one, with each command once."""
-    parts = [step.partition(": `") for step in steps]
+def _as_one(one: str, other: str) -> str:
+    """Return two steps of the form `what: commands` as one: with all of a list, or the larger of two numbers.
+
+    Each command is there once.
+    """
+    settings = [SETTING.search(step) for step in (one, other)]
+    values = sorted({value for setting in settings for value in setting[3].split(", ")}, key=natural)
+    value = f"`{settings[0][1]}: [{', '.join(values)}]`" if settings[0][2] else f"`{settings[0][1]}: {values[-1]}`"
+    parts = [SETTING.sub(value, step, count=1).partition(": `") for step in (one, other)]
     commands = dict.fromkeys(command for _, _, of in parts for command in re.findall("`[^`]+`", f"`{of}"))
-    return f"{', '.join(dict.fromkeys(what for what, _, _ in parts))}: {', '.join(commands)}"
+    purposes = dict.fromkeys(of for what, _, _ in parts for of in what.split(", "))
+    return f"{', '.join(purposes)}: {', '.join(commands)}"
 
 
 # The figure of the first screen.

@@ -15,6 +15,7 @@ from regatta.kit.kinds import LOW, NOTE, RESULT, Kind
 from regatta.report.chart import BAD, COLORS, GOOD, GREY, GRID, Chart, PlotAxis, Style
 from regatta.report.findings import Finding, of_rows, percent_number
 from regatta.report.panels import Figure, Section, Table
+from regatta.store.csv_files import plain_rows
 from regatta.tables.times import (
     ALLOCATIONS,
     CLOCK_TOLERANCE_S,
@@ -25,7 +26,7 @@ from regatta.tables.times import (
     hosts_of,
     timeline_table,
 )
-from regatta.topics.base import ReportData, TableSpec, Topic, plain_rows
+from regatta.topics.base import ReportData, TableSpec, Topic
 
 MAX_ROWS, MAX_BARS = 64, 13000  # so that the page stays small
 MAX_LAUNCHES = 100  # of more, a bar may sum several

@@ -24,9 +24,8 @@ from regatta.store.records import BENCHMARK, RANK_BYTES
 from regatta.tables.estimates import over_launches
 from regatta.tables.metrics import ACCURACY, EPOCH_TIMES, LOSSES, RUN_THROUGHPUT, TOTAL
 from regatta.topics import base
-from regatta.topics.base import ReportData, TableSpec, Topic
+from regatta.topics.base import FASTEST, ReportData, TableSpec, Topic, fastest_of_groups
 from regatta.topics.memory import parts_tables
-from regatta.topics.settings import FASTEST, fastest_of_groups
 
 ANCHOR = "training-runs"
 RANK_ACCURACY = "accuracy on the rank's share of the test images, after the last epoch: median over launches"

@@ -25,8 +25,15 @@ from regatta.tables.metrics import THROUGHPUT
 from regatta.tables.pairs import compared_steps
 from regatta.tables.primary_times import times_by_cell
 from regatta.topics import base
-from regatta.topics.base import ReportData, best_row, complete_rows, on_most_ranks, once_per_report
-from regatta.topics.settings import FASTEST, fastest_of_groups
+from regatta.topics.base import (
+    FASTEST,
+    ReportData,
+    best_row,
+    complete_rows,
+    fastest_of_groups,
+    on_most_ranks,
+    once_per_report,
+)
 
 WORKLOAD = [name for name, axis in axes_of("train_step").items() if not axis.is_series]
 MOST_EFFICIENCIES, MOST_THROUGHPUTS = 4, 3  # among the findings

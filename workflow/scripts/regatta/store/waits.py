@@ -60,29 +60,42 @@ def waits_of(record: dict, spec: dict, hosts: list[str | None]) -> Waits | None:
     if times is None:
         return None
     lateness = times.astype(float) if IS_LAST_LONGEST[quantity] else -times.astype(float)
-    num_ranks, num_last = len(times), _num_last(lateness).tolist()
-    iteration_ns = float(np.median(slowest_rank(record, num_ranks)))
-    rank = _suspect(range(num_ranks), lateness, np.full(num_ranks, 1 / num_ranks), iteration_ns)
-    host = host_lags_s = quantiles = None
+    num_ranks, iteration_ns = len(times), float(np.median(slowest_rank(record, len(times))))
+    num_last, lags, rank = _late(range(num_ranks), lateness, np.full(num_ranks, 1 / num_ranks), iteration_ns)
+    host = host_lags = quantiles = None
     if None not in hosts and len(set(hosts)) > 1:
         names, place = np.unique(hosts, return_inverse=True)
-        last = np.stack([lateness[place == index].max(axis=0) for index in range(len(names))])
-        host = _suspect(names.tolist(), last, np.bincount(place) / num_ranks, iteration_ns)
-        host_lags_s = np.array(lags_s(last))[place].tolist()
+        of_hosts = np.stack([lateness[place == index].max(axis=0) for index in range(len(names))])
+        _, host_lags, host = _late(names.tolist(), of_hosts, np.bincount(place) / num_ranks, iteration_ns)
+        host_lags = np.array(host_lags)[place].tolist()
     if rank or host:
         quantiles = (np.quantile(times, list(QUANTILES.values()), axis=1).T * 1e-9).tolist()
-    lags = lags_s(lateness), host_lags_s, iteration_ns * 1e-9
-    return Waits(quantity, times.shape[1], num_last, hosts, *lags, rank, host, quantiles)
+    values = (num_last, hosts, lags, host_lags, iteration_ns * 1e-9, rank, host, quantiles)
+    return Waits(quantity, times.shape[1], *values)
 
 
-def lags_s(lateness_ns: np.ndarray) -> list[float]:
-    """Return how much later each rank or host is than the median of the others, in seconds.
+def _late(
+    names: Sequence, lateness_ns: np.ndarray, shares: np.ndarray, iteration_ns: float
+) -> tuple[list[int], list[float], Suspect | None]:
+    """Return of each rank or host how often it was last alone and its lag in seconds, and the suspect, if there is one.
 
-    Medians over iterations are compared, after removing what all share in an iteration. A median of the others in each
-    iteration would take seconds to compute.
+    The suspect was last more often than its share, and lagged. The test is binomial; p is multiplied by the number of
+    names. lateness_ns: a row for each name. A lag is that behind the median of the others: of medians over iterations,
+    after removing what all share in one. A median of the others in each iteration would take seconds to compute.
     """
+    from scipy.special import bdtrc  # a tenth of a second, which only records of several ranks need
+
+    is_last = lateness_ns == lateness_ns.max(axis=0)
+    num_last = (is_last & (is_last.sum(axis=0) == 1)).sum(axis=1)
     medians = np.median(lateness_ns - np.median(lateness_ns, axis=0), axis=1)
-    return [1e-9 * float(one - np.median(np.delete(medians, who))) for who, one in enumerate(medians)]
+    lags_s = [1e-9 * float(one - np.median(np.delete(medians, who))) for who, one in enumerate(medians)]
+    chances = bdtrc(num_last - 1, lateness_ns.shape[1], shares)
+    most, suspect = int(np.lexsort((-num_last / shares, chances))[0]), None
+    if len(names) * chances[most] < SUSPECT_P:
+        others = np.median(np.delete(lateness_ns, most, axis=0), axis=0)
+        lag_ratio = float(np.median(lateness_ns[most] - others)) / iteration_ns
+        suspect = (names[most], lag_ratio) if lag_ratio > LAG_RATIO else None
+    return num_last.tolist(), lags_s, suspect
 
 
 def waiting_times(record: dict, spec: dict) -> tuple[str, np.ndarray | None]:
@@ -106,32 +119,10 @@ def waiting_times(record: dict, spec: dict) -> tuple[str, np.ndarray | None]:
     return quantity, whole_times(values, quantity, num_ranks, least=0)
 
 
-def _num_last(lateness: np.ndarray) -> np.ndarray:
-    is_last = lateness == lateness.max(axis=0)
-    return (is_last & (is_last.sum(axis=0) == 1)).sum(axis=1)
-
-
-def _suspect(names: Sequence, lateness: np.ndarray, shares: np.ndarray, iteration_ns: float) -> Suspect | None:
-    """Return the rank or host that was last more often than its share, and lagged; None if there is none.
-
-    lateness: a row for each name. The test is binomial; p is multiplied by the number of names.
-    """
-    from scipy.special import bdtrc  # a tenth of a second, which only records of several ranks need
-
-    num_last = _num_last(lateness)
-    chances = bdtrc(num_last - 1, lateness.shape[1], shares)
-    most = int(np.lexsort((-num_last / shares, chances))[0])
-    if len(names) * chances[most] >= SUSPECT_P:
-        return None
-    lag_ns = float(np.median(lateness[most] - np.median(np.delete(lateness, most, axis=0), axis=0)))
-    lag_ratio = lag_ns / iteration_ns
-    return (names[most], lag_ratio) if lag_ratio > LAG_RATIO else None
-
-
 # The rows of waits.csv: one for each launch, quantity and rank.
 
 
-def rows_of_json(records: list[tuple[dict, dict]]) -> list[dict]:
+def wait_rows(records: list[tuple[dict, dict]]) -> list[dict]:
     """Return the rows of records, each given with its row of measurements.csv, in the order of launches.
 
     Its Waits have been read from a summary (store/summaries.py).

@@ -10,9 +10,8 @@ import pandas as pd
 from regatta.core.moderation import MIN_LAUNCHES
 from regatta.core.text import percent, plural, three
 from regatta.kit.columns import OF_CURVE, TEXT, WHOLE, Column, Columns
-from regatta.store.csv_files import CELL, SHAPE_COLUMNS, STEP_COLUMNS, make_table
+from regatta.store.csv_files import CELL, SHAPE_COLUMNS, STEP_COLUMNS, grouped, make_table, plain_rows
 from regatta.tables.cells import rows_of
-from regatta.topics.base import grouped, plain_rows
 
 MIN_SIZES = 4
 LEAST_NOISE = 0.01  # half-width; equal allocations differ by as much, which launches within one do not show

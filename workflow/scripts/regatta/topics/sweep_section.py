@@ -14,13 +14,10 @@ from regatta.report.findings import PROBLEMS, Finding, Source, of_rows
 from regatta.report.matrix import Matrix, Position, Square
 from regatta.report.page import count_failed
 from regatta.report.panels import Figure, Section, Table
+from regatta.store.csv_files import plain_rows
 from regatta.tables.pairs import by_effect, direction_of
-from regatta.topics.base import ReportData, TableSpec, Topic, once_per_report, plain_rows
-from regatta.topics.comparison.comparison_figures import RATIO_NOTE, RATIO_STATES, ratio_shown
-from regatta.topics.failures import failing_hosts_of
-from regatta.topics.status_matrix import square_of, statuses_by_cell
-from regatta.topics.sweep.sweep_tables import (
-    PLACE,
+from regatta.tables.places import (
+    POSITION,
     SWEEP,
     TIME_RATIO,
     VERDICT,
@@ -28,47 +25,42 @@ from regatta.topics.sweep.sweep_tables import (
     sweep_pairs_table,
     workload_of,
 )
+from regatta.topics.base import ReportData, TableSpec, Topic, once_per_report
+from regatta.topics.comparison.comparison_figures import RATIO_NOTE, RATIO_STATES, ratio_shown
+from regatta.topics.failures import failing_hosts_of
+from regatta.topics.status_matrix import square_of, statuses_by_cell
 
 MOST_FINDINGS = 5
 MOST_ROWS_OPEN = 12  # nodes; further groups are folded
 MOST_NODES_MATRIX = 32  # of a matrix of pairs
 MOST_COLUMNS_BESIDE = 3  # of a matrix beside a figure
 MOST_FAILING = 0.25  # share of the nodes or pairs; more failing ones are not called failed without a test
-# Groups of the matrix in its order: a node is in the first group that applies to any of its cells.
+# Groups of the matrix in its order, and their marks in a figure: a node is in the first one that applies to any of its
+# cells.
 GROUPS = {
-    "failed": "Failed",
-    "slower": "Slower",
-    "faster": "Faster",
-    "missing": "No result",
-    "inconclusive": "Inconclusive",
-    "equivalent": "Within the margin",
+    "failed": ("Failed", Style(BAD, "P")),
+    "slower": ("Slower", Style(COLORS[1], "D")),
+    "faster": ("Faster", Style(COLORS[2], "v")),
+    "missing": ("No result", Style(GREY, "s")),
+    "inconclusive": ("Inconclusive", Style(GREY)),
+    "equivalent": ("Within the margin", Style(COLORS[0])),
 }
-EN_DASH = "\N{EN DASH}"
-STYLES = {  # verdict -> color and marker
-    "slower": Style(COLORS[1], "D"),
-    "faster": Style(COLORS[2], "v"),
-    "inconclusive": Style(GREY),
-    "within the margin": Style(COLORS[0]),
-    "failed": Style(BAD, "P"),
-    "no result": Style(GREY, "s"),
-}
-SHOWN = {"equivalent": "within the margin", "missing": "no result"}  # words of a figure
 # Values of a finding -> column
 EFFECT = {name: name for name in ("hosts", "verdict", "workload", "interval", "num_launches")}
 EFFECT |= {"ratio": "time_ratio", "low": "time_low_ratio", "high": "time_high_ratio"}
 
 
 @once_per_report
-def tables_of(data: ReportData) -> list[tuple[str, str, pd.DataFrame]]:
-    """Return name, noun and rows of the tables with rows: nodes first, then pairs.
+def tables_of(data: ReportData) -> dict[str, pd.DataFrame]:
+    """Return the tables with rows: of each node, then of each pair.
 
     `workload` has no nodes, and a shape only if shapes differ.
     """
-    found = []
-    for table, noun in (("sweep_nodes", "node"), ("sweep_pairs", "pair")):
-        names = [name.without("hosts") for name in cell_names(data.tables[table].to_dict("records"))]
-        workloads = [name.say(*name.parts, always=("subject",)) for name in names]
-        found += [(table, noun, data.tables[table].assign(workload=workloads))] if names else []
+    found = {}
+    for noun in ("node", "pair"):
+        rows = data.tables[f"sweep_{noun}s"]
+        names = [name.without("hosts") for name in cell_names(rows.to_dict("records"))]
+        found |= {noun: rows.assign(workload=[of.say(*of.parts, always=("subject",)) for of in names])} if names else {}
     return found
 
 
@@ -96,12 +88,11 @@ def counts_of(data: ReportData, rows: pd.DataFrame) -> dict[str, list[str]]:
 
     rows: of one of the tables.
     """
-    failed = failed_hosts(data)
     groups: dict[str, list[str]] = {name: [] for name in GROUPS}
     for hosts, part in by_effect(rows).groupby("hosts", sort=False):
         verdicts = set(part["verdict"].fillna("inconclusive")[part["time_s"].notna()])
         verdicts |= {"missing"} if part["time_s"].isna().any() else set()
-        verdicts |= {"failed"} if hosts in failed else set()
+        verdicts |= {"failed"} if hosts in failed_hosts(data) else set()
         groups[next(name for name in GROUPS if name in verdicts)].append(hosts)
     return groups
 
@@ -120,18 +111,14 @@ KINDS = (
             "slow pairs: {slow_pairs}",
             "without result: {missing}",
             "inconclusive: {uncertain}",
-            "skipped: {skipped_names}",
+            "skipped: {skipped}",
             "{num_checked} of {num_planned:measurement} checked",
         ),
         next_step="exclude the failed and slow nodes: `exclude_nodes: [{exclude}]`",
     ),
-    *(
-        Kind(name, RESULT, "{name}: {effect} than the median {noun}, {workload}.", (part,))
-        for name, part in (
-            ("slower", "Slower in {num} of {several} workloads."),
-            ("faster", "Faster in {num} of {several} workloads."),
-            ("inconclusive", "May or may not exceed the margin."),
-        )
+    Kind(
+        *("place", RESULT, "{name}: {effect} than the median {noun}, {workload}."),
+        parts=(("{direction} in {num} of {several} workloads.", "{open}"),),
     ),
     Kind(
         *("healthy_avoided", NOTE, "Healthy nodes avoided: {hosts}."),
@@ -147,29 +134,28 @@ def findings(data: ReportData) -> list[Finding]:
     A pair is left out if one of its nodes has its verdict by itself, which explains it.
     """
     found, known = [], set()
-    for table, noun, rows in tables_of(data):
+    for noun, rows in tables_of(data).items():
         judged = rows.dropna(subset="verdict")
         is_outside = [
-            _is_outside(row) and known.isdisjoint((host, row.workload, row.verdict) for host in row.hosts.split(", "))
+            row.verdict != "equivalent"
+            and direction_of(row) is not None
+            and known.isdisjoint((host, row.workload, row.verdict) for host in row.hosts.split(", "))
             for row in table_rows(judged)
         ]
         known = set(zip(rows["hosts"], rows["workload"], rows["verdict"], strict=True))
         judged = judged[pd.Series(is_outside, judged.index, bool)]  # an empty list would select columns
         parts = [part for _, part in by_effect(judged).groupby("hosts", sort=False)]
-        num_workloads = rows["workload"].nunique()
+        num = rows["workload"].nunique()
         for part in parts[:MOST_FINDINGS]:
-            values = effect_of(part) | {"noun": noun, "num_workloads": num_workloads, "num_outside": len(parts)}
-            values["num"] = int((part["verdict"] == values["verdict"]).sum())
-            words = {"name": values["hosts"].replace(", ", EN_DASH), "effect": _effect_text(values)}
-            words["several"] = num_workloads if num_workloads > 1 else None
-            source, cells = of_rows(table, part, ("hosts", "workload")), tuple(part["cell"].dropna())
-            found.append(Finding(values["verdict"], values, (source,), cells, words=words))
+            values = effect_of(part) | {"noun": noun, "num_workloads": num, "num_outside": len(parts)}
+            word = values["verdict"]
+            values["num"] = int((part["verdict"] == word).sum())
+            words = {"name": values["hosts"].replace(", ", "\N{EN DASH}"), "effect": _effect_text(values)}
+            of_several = {"direction": word.capitalize(), "several": num} if num > 1 else {}
+            words |= {"open": "May or may not exceed the margin."} if word == "inconclusive" else of_several
+            source = of_rows(f"sweep_{noun}s", part, ("hosts", "workload"))
+            found.append(Finding("place", values, (source,), tuple(part["cell"].dropna()), words=words))
     return [_summary(data, found), *found, *_healthy(data)] if tables_of(data) else []
-
-
-def _is_outside(row) -> bool:
-    """Return whether a row is slower or faster, or its direction is significant."""
-    return row.verdict in ("slower", "faster") or (row.verdict == "inconclusive" and direction_of(row) is not None)
 
 
 def effect_of(rows: pd.DataFrame) -> dict:
@@ -190,28 +176,27 @@ def _effect_text(values: dict) -> str:
 
 def _summary(data: ReportData, outside: list[Finding]) -> Finding:
     """Return how many nodes are slow or failed, and which. outside: findings on nodes and pairs."""
-    table, _, rows = tables_of(data)[0]
+    rows, cells = tables_of(data)["node"], data.campaign.cells
     groups, failed = counts_of(data, rows), failed_hosts(data)
     measured = by_effect(rows[rows["time_ratio"].notna()]).groupby("hosts", sort=False)
     effects = {hosts: effect_of(part) for hosts, part in measured}
+    named = {hosts: f"{hosts} {_effect_text(effect)}" for hosts, effect in effects.items()}
     slower = [hosts for hosts, effect in effects.items() if effect["verdict"] == "slower"]
-    pairs = [f for f in outside if (f.kind, f.values["noun"]) == ("slower", "pair")]
+    pairs = [of for of in outside if (of.values["verdict"], of.values["noun"]) == ("slower", "pair")]
     settled = {hosts for name in ("slower", "faster", "equivalent") for hosts in groups[name]}
-    hosts_of = {cell.id: set(cell.hosts) for cell in data.campaign.cells}
-    skipped = {", ".join(c.hosts): c.reason for c in data.campaign.skipped if c.hosts}
+    checked = {cell.id for cell in cells if settled.issuperset(cell.hosts)}
     values = {
         "num_nodes": rows["hosts"].nunique(),
         "num_slower": len(slower),
         "num_settled": len(settled),
-        "num_checked": sum(hosts_of[cell] <= settled for cell in data.ok["cell"]),
+        "num_checked": int(data.ok["cell"].isin(checked).sum()),
         "num_planned": int(data.measurements["repeat"].notna().sum()),
         "nodes": groups,
-        "skipped": skipped,
-        "largest": [f.values for f in outside if f.values["hosts"] in slower][:1],
+        "skipped": {", ".join(cell.hosts): cell.reason for cell in data.campaign.skipped if cell.hosts},
+        "largest": [of.values for of in outside if of.values["hosts"] in slower][:1],
         "inconclusive": [effects[hosts] for hosts in groups["inconclusive"] if hosts in effects][:MOST_NAMES],
         "pairs": [pair.values for pair in pairs[:1]],
     }
-    named = {hosts: f"{hosts} {_effect_text(effect)}" for hosts, effect in effects.items()}
     words = {
         "failed": sorted(groups["failed"], key=lambda hosts: -failed[hosts]),
         "slower": [named[hosts] for hosts in slower],
@@ -219,15 +204,15 @@ def _summary(data: ReportData, outside: list[Finding]) -> Finding:
         "slow_pairs": [pair.words["name"] for pair in pairs],
         "missing": groups["missing"],
         "uncertain": [named.get(hosts, hosts) for hosts in groups["inconclusive"]],
-        "skipped_names": list(skipped),
+        "skipped": list(values["skipped"]),
         "exclude": ", ".join([*groups["failed"], *slower]),
     }
-    return Finding("nodes", values, (of_rows(table, rows, ("hosts", "workload")),), words=words)
+    return Finding("nodes", values, (of_rows("sweep_nodes", rows, ("hosts", "workload")),), words=words)
 
 
 def _healthy(data: ReportData) -> list[Finding]:
     """Return the finding on nodes that are avoided although they are healthy."""
-    healthy = counts_of(data, tables_of(data)[0][2])["equivalent"]
+    healthy = counts_of(data, tables_of(data)["node"])["equivalent"]
     avoided = [node["host"] for node in data.problems.get("blamed_nodes", []) if node["host"] in healthy]
     values = {"hosts": " ".join(avoided), "num": len(avoided), "campaign": data.campaign.name}
     source = Source(PROBLEMS, what="blamed_nodes")
@@ -239,10 +224,10 @@ def section(data: ReportData) -> Section | None:
         return None
     figures = tuple(
         _figure(f"sweep-{noun}-{number}", noun, part, data)
-        for _, noun, rows in tables
+        for noun, rows in tables.items()
         for number, part in enumerate(filter(_is_ranked, _by_workload(rows, _cited(data, noun))), start=1)
     )
-    (_, _, nodes), (_, noun, rows) = tables[0], tables[-1]
+    nodes, (noun, rows) = tables["node"], [*tables.items()][-1]
     limits = [_limits(margin) for margin in set(rows["margin_ratio"])]
     margins = " or ".join(f"+{above:.2g} and \N{MINUS SIGN}{-below:.2g} %" for above, below in limits)
     lead = f"Slower and faster: beyond {margins}, and significant."
@@ -281,30 +266,26 @@ def _figure(figure_id: str, noun: str, rows: pd.DataFrame, data: ReportData) -> 
     """
     statuses, failed = statuses_by_cell(data), failed_hosts(data)
     rows = rows.sort_values("place", kind="stable")  # without a place: last
-    words = [_style_of(row, statuses, failed) for row in table_rows(rows)]
-    words = [SHOWN.get(word, word) for word in words]
-    num_ranked = int(rows["time_ratio"].notna().sum())
-    workload, device, last = rows["workload"].iloc[0], rows["device"].iloc[0], rows.iloc[num_ranked - 1]
+    words = [GROUPS[_group_of(row, statuses, failed)][0].lower() for row in table_rows(rows)]
+    workload, device = rows["workload"].iloc[0], rows["device"].iloc[0]
     columns, title = (*SWEEP.of_table("ranking"), NUM_LAUNCHES), f"{noun.capitalize()}s: {workload}"
     judged = rows.assign(verdict=words)[::-1]
     slowest_first = Table.of_columns(f"{workload}: {noun}s, slowest first", columns, judged, device, noun=noun)
-    above, below = _limits(float(last["margin_ratio"]))
+    above, below = _limits(float(rows["margin_ratio"].iloc[0]))
     limits = {f"{above:.2g} % margin": above, f"\N{MINUS SIGN}{-below:.2g} % margin": below}
-    marks = [
-        {"cell": cell, "series": word, "x": place, **dict(zip(("y", "low", "high"), TIME_RATIO.of(row), strict=True))}
-        for place, (row, word, cell) in enumerate(
-            zip(table_rows(rows), words, rows["cell"].fillna(""), strict=True), start=1
-        )
-    ]
-    marks += [{"cell": "", "series": name, "x": None, "y": place} for name, place in limits.items()]
-    frame = pd.DataFrame(marks).astype(dict.fromkeys(("x", "y", "low", "high"), float))
+    shown = [TIME_RATIO.of(row) for row in table_rows(rows)]
+    frame = pd.DataFrame(shown, columns=["y", "low", "high"])
+    frame = frame.assign(cell=rows["cell"].fillna("").tolist(), series=words, x=range(1, len(rows) + 1))
+    guides = pd.DataFrame({"cell": "", "series": [*limits], "y": [*limits.values()]})
+    frame = pd.concat([frame, guides], ignore_index=True)[["cell", "series", "x", "y", "low", "high"]]
+    frame = frame.astype(dict.fromkeys(("x", "y", "low", "high"), float))
     names = PlotAxis(f"{noun}s, fastest first", ticks=tuple(enumerate(rows["hosts"], start=1)), is_categorical=True)
-    styles = STYLES | dict.fromkeys(limits, GUIDE)
+    styles = {name.lower(): style for name, style in GROUPS.values()} | dict.fromkeys(limits, GUIDE)
     strip = Chart("rows", frame, names, PlotAxis(TIME_RATIO.heading(device), value="{:+.1f}".format), styles=styles)
     return Figure(figure_id, title, strip, slowest_first, f"sweep_{noun}s")
 
 
-def _style_of(row, statuses: dict[str, Counter], failed: dict[str, int]) -> str:
+def _group_of(row: Row, statuses: dict[str, Counter], failed: dict[str, int]) -> str:
     """Return the verdict of a table row, or why it has none. failed: of `failed_hosts`."""
     if not is_unknown(row.time_ratio):
         return "inconclusive" if is_unknown(row.verdict) else row.verdict
@@ -317,9 +298,10 @@ def _nodes_matrix(data: ReportData, rows: pd.DataFrame) -> Matrix:
     columns, squares = tuple(dict.fromkeys(rows["workload"])), []
     by_place, groups = {(row.hosts, row.workload): row for row in table_rows(rows)}, counts_of(data, rows)
     for name, hosts in groups.items():
+        title = f"{GROUPS[name][0]} ({len(hosts):,})"
         for host in sorted(hosts, key=natural) if name in ("equivalent", "missing") else hosts:
-            places = [((f"{GROUPS[name]} ({len(hosts):,})",), host, workload) for workload in columns]
-            squares += [_square(data, of, by_place[of[1:]]) for of in places if of[1:] in by_place]
+            known = [workload for workload in columns if (host, workload) in by_place]
+            squares += [_square(data, ((title,), host, workload), by_place[host, workload]) for workload in known]
     first = next(len(hosts) for hosts in groups.values() if hosts)
     caption = "Change in time against the median node (%)"
     fields = {"notes": (RATIO_NOTE,), "states": RATIO_STATES, "scale": (0, 1), "most_open": max(MOST_ROWS_OPEN, first)}
@@ -333,7 +315,7 @@ def _square(data: ReportData, place: Position, row: Row) -> Square:
     lacking = Counter({"failed": num_failed} if num_failed else {"not_measured": 1})
     counts = statuses_by_cell(data)[row.cell] if cells else lacking
     if not is_unknown(row.time_ratio):
-        note = f"{TIME_RATIO.cell(row)} % {TIME_RATIO.ends(row)}, place {PLACE.cell(row)}, {VERDICT.cell(row)}"
+        note = f"{TIME_RATIO.cell(row)} % {TIME_RATIO.ends(row)}, place {POSITION.cell(row)}, {VERDICT.cell(row)}"
         return square_of(place, cells, counts if cells else Counter(), name, note=note, **ratio_shown(row, row.verdict))
     if not is_unknown(row.time_s):
         return Square(*place, "n/a", "inconclusive", cells, f"{name}: nothing to compare with")

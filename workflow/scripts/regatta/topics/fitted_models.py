@@ -4,9 +4,7 @@ The page has the parameters of accepted models; the cell drawer states why a cur
 """
 
 from collections import Counter
-from collections.abc import Mapping
 from dataclasses import replace
-from types import MappingProxyType
 
 import pandas as pd
 
@@ -16,43 +14,38 @@ from regatta.kit.columns import TEXT, Column
 from regatta.kit.kinds import RESULT, Kind, Value
 from regatta.report.findings import Finding, of_rows
 from regatta.report.panels import Section, Table, full_names
+from regatta.tables import amdahl, latency_model
 from regatta.tables.bandwidth import BYTES_PER_GB
-from regatta.topics.base import ReportData, TableSpec, Topic, grouped, once_per_report, plain_rows
-from regatta.topics.fits import collectives, scaling
+from regatta.topics.base import ReportData, TableSpec, Topic
 
 NAME = Column("name", "configuration", TEXT)
 MOST_ROWS = 20  # of a table; those of the largest shapes come first, and the CSV has all
-NO_CELLS: Mapping[int, tuple[str, ...]] = MappingProxyType({})
-CURVES = {"communication_models": ("collective", collectives.MODEL), "scaling_models": ("train_step", scaling.CURVE)}
-MODELS = {"communication_models": "Latency\N{EN DASH}bandwidth models", "scaling_models": "Scaling models"}
-SHOWN = {  # benchmark, columns and order of each table
-    "scaling_models": ("train_step", scaling.SCALING_MODELS.of_table("laws"), ["max_world_size"]),
-    "communication_models": ("collective", collectives.COMMUNICATION_MODELS.of_table("models"), ["world_size"]),
+LAWS, MODELS = amdahl.SCALING_MODELS, latency_model.COMMUNICATION_MODELS
+CURVES = {  # title, benchmark, fields of a curve, columns and order of each table
+    "scaling_models": ("Scaling models", "train_step", amdahl.CURVE, LAWS.of_table("laws"), "max_world_size"),
+    "communication_models": (
+        *("Latency\N{EN DASH}bandwidth models", "collective", latency_model.MODEL),
+        *(MODELS.of_table("models"), "world_size"),
+    ),
 }
 
 
-@once_per_report
-def cells_of_curves(data: ReportData) -> dict[str, dict[int, tuple[str, ...]]]:
-    """Return by table and row the cells of its curve."""
-    found = {}
-    for name, (source, fields) in CURVES.items():
-        of = grouped(plain_rows(data.cells_of(source), (*fields, "cell")), fields)
-        curves = [tuple(row.values()) for row in plain_rows(data.tables[name], fields)]
-        cells = (tuple(cell["cell"] for cell in of.get(curve, ())) for curve in curves)
-        found[name] = dict(zip(data.tables[name].index, cells, strict=True))
-    return found
+def cells_of_curves(data: ReportData, table: str, rows: pd.DataFrame) -> tuple[str, ...]:
+    """Return the cells of the curves in some rows of a table."""
+    _, benchmark, fields, *_ = CURVES[table]
+    return tuple(data.cells_of(benchmark).merge(rows[list(fields)])["cell"])
 
 
-def model_table(table: str, models: pd.DataFrame, cells: Mapping[int, tuple[str, ...]] = NO_CELLS) -> Table | None:
-    """Return the accepted models of a table, those of most ranks first; None without any. cells: of each row."""
-    benchmark, columns, order = SHOWN[table]
+def model_table(table: str, models: pd.DataFrame, data: ReportData | None = None) -> Table | None:
+    """Return the accepted models of a table, those of most ranks first; None without any. data: for cells of rows."""
+    title, benchmark, _, columns, order = CURVES[table]
     rows = models[models["max_residual_ratio"].notna()].sort_values(order, ascending=False, kind="stable")
     if rows.empty:
         return None
-    title = MODELS[table] + (f" (first {MOST_ROWS} of {len(rows):,})" if len(rows) > MOST_ROWS else "")
+    title += f" (first {MOST_ROWS} of {len(rows):,})" if len(rows) > MOST_ROWS else ""
     named = named_rows(rows.head(MOST_ROWS), models, benchmark)
     shown = Table.of_columns(title, (NAME, *columns), named, rows["device"].iloc[0], (table,))
-    return replace(shown, cells=tuple(cells.get(row, ()) for row in named.index))
+    return replace(shown, cells=tuple(cells_of_curves(data, table, named.loc[[row]]) for row in named.index if data))
 
 
 def named_rows(chosen: pd.DataFrame, models: pd.DataFrame, benchmark: str) -> pd.DataFrame:
@@ -62,7 +55,7 @@ def named_rows(chosen: pd.DataFrame, models: pd.DataFrame, benchmark: str) -> pd
 
 
 def section(data: ReportData) -> Section:
-    shown = tuple(filter(None, (model_table(name, data.tables[name], cells_of_curves(data)[name]) for name in SHOWN)))
+    shown = tuple(filter(None, (model_table(name, data.tables[name], data) for name in CURVES)))
     lead = "If a curve has no model, the details of its cells state why." if shown else ""
     return Section("models", "Fitted models", lead, tables=shown)
 
@@ -107,7 +100,7 @@ def reason_of(refusal: str) -> str:
 
 def findings(data: ReportData) -> list[Finding]:
     """Return the latency/bandwidth crossover of each operation, the scaling law, and how many curves have no model."""
-    tables = {name: data.tables[name] for name in MODELS}
+    tables = {name: data.tables[name] for name in ("communication_models", "scaling_models")}
     rejected = {name: table[table["max_residual_ratio"].isna()] for name, table in tables.items()}
     if all(len(rejected[name]) == len(table) for name, table in tables.items()):
         return []  # no section
@@ -115,7 +108,7 @@ def findings(data: ReportData) -> list[Finding]:
     for name, rows in rejected.items():
         reasons = Counter(map(reason_of, rows["refusal"]))
         values = {"num": len(rows), "num_curves": len(tables[name]), "reasons": dict(reasons)}
-        words = {"what": MODELS[name], "listed": [f"{why} ({num})" for why, num in reasons.items()]}
+        words = {"what": CURVES[name][0], "listed": [f"{why} ({num})" for why, num in reasons.items()]}
         if len(rows):
             found.append(_finding(data, "rejected_fits", values, name, rows, words))
     return found
@@ -127,11 +120,11 @@ def crossover_sizes(data: ReportData) -> list[Finding]:
     One for all stacks and data types if their ranges overlap, else one for each.
     """
     models = data.tables["communication_models"]
-    is_library = models["algorithm"].fillna(collectives.LIBRARY) == collectives.LIBRARY
+    is_library = models["algorithm"].fillna(latency_model.LIBRARY) == latency_model.LIBRARY
     known, found = models[models["half_bandwidth_bytes"].notna() & is_library].copy(), []
     for end, name in ((1, "low_bytes"), (2, "high_bytes")):
-        a, c, rate = (known[column.names[end]].astype(float).fillna(0) for column in collectives.PARAMETERS)
-        known[name] = collectives.half_bandwidth(a, c, rate * BYTES_PER_GB)
+        a, c, rate = (known[column.names[end]].astype(float).fillna(0) for column in latency_model.PARAMETERS)
+        known[name] = latency_model.half_bandwidth(a, c, rate * BYTES_PER_GB)
     for _, rows in known.groupby("operation", sort=False):
         places = list(zip(rows["world_size"], rows["nodes"], rows["gpus_per_node"], strict=True))
         rows = rows[[place == max(places) for place in places]]
@@ -144,9 +137,7 @@ def crossover_sizes(data: ReportData) -> list[Finding]:
 
 def _finding(data: ReportData, kind: str, values: dict, table: str, rows: pd.DataFrame, words: dict) -> Finding:
     """Return a finding on rows of a table of models, with the cells of their curves."""
-    curves = (cells_of_curves(data)[table][row] for row in rows.index)
-    cells = tuple(cell for curve in curves for cell in curve)
-    return Finding(kind, values, (of_rows(table, rows),), cells, "models", words)
+    return Finding(kind, values, (of_rows(table, rows),), cells_of_curves(data, table, rows), "models", words)
 
 
 def _crossover(data: ReportData, rows: pd.DataFrame, name: CellName, fields: tuple[str, ...]) -> Finding:
@@ -167,7 +158,7 @@ def _scaling_law(data: ReportData) -> list[Finding]:
     models = data.tables["scaling_models"]
     fitted = models[models["max_residual_ratio"].notna()]
     first, found = fitted.sort_values("max_world_size", ascending=False, kind="stable").head(1), []
-    columns = {"sigma_ratio": scaling.SIGMA, "residual_ratio": scaling.RESIDUAL, "efficiency_ratio": scaling.PREDICTED}
+    columns = {"sigma_ratio": amdahl.SIGMA, "residual_ratio": amdahl.RESIDUAL, "efficiency_ratio": amdahl.PREDICTED}
     for row in named_rows(first, models, "train_step").itertuples():
         values = {name: Value.of(row, column) for name, column in columns.items()}
         values |= {"num_ranks": int(row.extrapolated_world_size)}
@@ -182,9 +173,9 @@ def _range(low: str, high: str) -> str:
     return low if low == high else f"{number if unit == other else low}\N{EN DASH}{high}"
 
 
-MODELS_OF_SCALING = TableSpec.of(scaling.SCALING_MODELS, scaling.scaling_models_table, "cells")
+MODELS_OF_SCALING = TableSpec.of(amdahl.SCALING_MODELS, amdahl.scaling_models_table, "cells")
 MODELS_OF_CALLS = TableSpec.of(
-    collectives.COMMUNICATION_MODELS, collectives.communication_models_table, "cells", "measurements"
+    latency_model.COMMUNICATION_MODELS, latency_model.communication_models_table, "cells", "measurements"
 )
 TABLES = {"scaling_models": MODELS_OF_SCALING, "communication_models": MODELS_OF_CALLS}
 TOPIC = Topic("fits", "Fitted models", TABLES, section, findings, kinds=KINDS)
