@@ -37,7 +37,7 @@ SAMPLING = {
     "target_precision": 0.5, "min_seconds": 0.02, "max_seconds": 0.1, "min_samples": 4, "max_samples": 100,
     "max_warmup_seconds": 0.1, "windows_ratio": 0.3,
 }  # fmt: skip
-# On CPUs, ranks share the cores with whatever else runs.
+# On CPUs, ranks share the cores with other processes.
 CELL_SECONDS, START_SECONDS = {"cuda": 30, "cpu": 150}, {"cuda": 60, "cpu": 150}
 HANG_SECONDS = 6
 PREFLIGHT_SECONDS, LEFT_SECONDS = 45, 10
