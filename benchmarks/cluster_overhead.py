@@ -68,7 +68,7 @@ def measure(cluster: Cluster) -> None:
     )
     report(
         Figure("test cluster: campaign / one job per cell", campaign_s / (single_s * num_records), "", 0.1),
-        Figure("test cluster: share of the allocation in warm-up and samples", share, "", 0.85, is_minimum=True),
+        Figure("test cluster: share of the allocation in warm-up and iterations", share, "", 0.85, is_minimum=True),
     )
 
 
