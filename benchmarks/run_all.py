@@ -8,8 +8,6 @@ python benchmarks/run_all.py --write               also write rows of these prog
 """
 
 import argparse
-import contextlib
-import ctypes
 import datetime
 import json
 import os
@@ -25,7 +23,6 @@ from pathlib import Path
 from common import COLLECTED, ROOT, Figure, show, show_goal
 
 MAX_LOAD_PER_CORE = 0.5
-PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
 DOCUMENT = ROOT / "docs" / "figures.md"
 BEGIN, END = "<!-- written by make bench -->\n", "<!-- end of what make bench writes -->\n"
 HEADINGS = ["figure", "goal", "now", "before", "met", "measured"]
@@ -69,16 +66,12 @@ def busy_message(load: float) -> str:
 def run_programs(names: list[str]) -> tuple[list[Figure], list[str]]:
     """Run programs one after the other; returns their figures, and the names of those that failed."""
     failed = []
-    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)  # daemons of a test cluster become children of this process
     with tempfile.NamedTemporaryFile("r", suffix=".jsonl") as file:
         for name in names:
             print(f"== {name}", flush=True)
             line = [sys.executable, str(Path(__file__).parent / name)]
             if subprocess.run(line, env=os.environ | {COLLECTED: file.name}).returncode:
                 failed.append(name)
-            with contextlib.suppress(ChildProcessError):
-                while os.waitpid(-1, os.WNOHANG)[0]:
-                    pass
         return [Figure(**json.loads(line)) for line in file], failed
 
 
