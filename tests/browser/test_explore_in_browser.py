@@ -371,43 +371,6 @@ def test_strings_of_a_hostile_campaign_are_shown_and_run_nothing(browser, tmp_pa
     assert not any(event.get("method") == "Page.javascriptDialogOpening" for event in browser.events)
 
 
-def test_folded_content_of_a_large_page_is_parsed_when_opened(browser, tmp_path):
-    from synthetic import Machine, make_campaign, make_report, train_cell, write_results
-
-    from regatta.report import page as report_page
-
-    cells = [train_cell(HOSTILE, 1, gpus, bucket=bucket) for gpus in (1, 2) for bucket in (1, 25)]
-    results = write_results(
-        tmp_path / "r", make_campaign(cells), Machine({HOSTILE: 0.1}, {HOSTILE: 1e7}, 0.8, 1e-5, 1e9)
-    )
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(report_page, "MOST_CELLS_IN_FULL", 0)
-        page = make_report(results)
-    show(browser, page, "#search=nothing")
-    off = "['matrix', 'memory'].map(id => document.getElementById(id).matches('.is-off'))"
-    assert browser.evaluate(off) == [True, True]
-    browser.evaluate("document.getElementById('filter-reset').click()")
-    assert browser.evaluate(off) == [False, False]
-    rows = "document.querySelectorAll('figure td, .folds td').length"
-    num = browser.evaluate(rows)
-    browser.evaluate("document.querySelectorAll('main details').forEach(d => d.open = true)")
-    wait(lambda: browser.evaluate("document.querySelectorAll('main noscript').length") == 0)
-    assert browser.evaluate("document.querySelectorAll('main noscript').length") == 0
-    assert browser.evaluate(rows) > num + 20
-    assert HOSTILE in text(browser, "main")
-    assert browser.evaluate("document.scripts.length") == 2
-    assert browser.complaints() == []
-    choose(browser, "shape", "1×2")
-    off = "[...document.querySelectorAll('#memory tr[data-cell]')].map(e => e.matches('.is-off'))"
-    assert sorted(browser.evaluate(off)) == [False, False, True, True]
-    browser.call("Emulation.setScriptExecutionDisabled", value=True)
-    try:
-        browser.open(page, 1280)
-        assert browser.evaluate("document.querySelectorAll('#memory td').length") > 4
-    finally:
-        browser.call("Emulation.setScriptExecutionDisabled", value=False)
-
-
 HIDDEN = "[...document.querySelectorAll({!r})].map(e => !e.checkVisibility())"
 
 

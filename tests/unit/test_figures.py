@@ -236,13 +236,17 @@ def test_a_page_draws_the_first_figure_of_each_subject_before_the_second_of_any(
     assert drawn_and_listed(figures, most=6) == (figures, [])
 
 
-def test_of_more_models_than_are_drawn_the_least_efficient_come_first():
-    models = [f"model_{number:02d}" for number in range(MOST_FIGURES + 1)]
+@pytest.mark.parametrize(("num", "num_charts"), [(MOST_FIGURES - 1, MOST_FIGURES - 1), (MOST_FIGURES, 0)])
+def test_the_matrix_replaces_the_charts_of_more_models_than_are_drawn(num, num_charts):
+    """Besides the charts of efficiency, the breakdown is drawn."""
+    models = [f"model_{number:02d}" for number in range(num)]
     cells = [(train_cell(model, 1, 1, "none"), [1.0]) for model in models]
     cells += [(train_cell(model, 1, 2), [1.0 + 0.1 * number]) for number, model in enumerate(models)]
-    figures = figures_of(scaling_of(cells))
-    titles = [figure.title for figure in figures if figure.id.startswith("efficiency")]
-    assert titles == [f"Efficiency: {model}" for model in reversed(models)]
+    section = scaling_section.section(scaling_of(cells))
+    titles = [figure.title for figure in section.figures]
+    assert sum(title.startswith("Efficiency: ") for title in titles) == num_charts
+    assert any(title.startswith("Throughput breakdown") for title in titles)
+    assert ("matrix above" in section.lead) is (num_charts == 0)
 
 
 def scaling_of(cells_and_seconds, device="cpu"):

@@ -53,7 +53,7 @@ def test_without_several_places_the_first_screen_has_what_is_compared(sections, 
 )
 def test_the_only_figure_of_a_section_is_shown_once(sections, nums):
     assert [len(one.figures) for one in without_headline(sections)] == nums
-    assert len(figures_of_page(sections, False)) == sum(nums) + (headline_figure(sections) is not None)
+    assert len(figures_of_page(sections)) == sum(nums) + (headline_figure(sections) is not None)
 
 
 def cells_in(figure) -> set[str]:

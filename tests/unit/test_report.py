@@ -30,7 +30,7 @@ from regatta.report.page import LIMITS, provenance, script_source
 from regatta.report.panels import Figure, Section, Table
 from regatta.topics import machines
 from regatta.topics.base import unreliable_cells
-from regatta.topics.catalog import TABLES, drawn_figures, render
+from regatta.topics.catalog import TABLES, render
 from regatta.topics.summary import headline_figure, summary
 
 SCRIPTS = Path(__file__).resolve().parents[2] / "workflow" / "scripts"
@@ -124,15 +124,6 @@ def test_every_figure_has_a_short_name_and_its_numbers(laptop):
     labels = {element["aria-label"] for element in charts}
     assert len(labels) == len(charts) == len(figures)
     assert all(10 < len(label) < 200 for label in labels)
-
-
-def test_a_large_page_has_no_chart_of_each_workload(tmp_path, monkeypatch):
-    data = analyse(write_laptop(tmp_path / "laptop"))
-    charts = {figure.id for figure in drawn_figures(data)}
-    monkeypatch.setattr("regatta.report.page.MOST_CELLS_IN_FULL", 0)
-    assert charts - {figure.id for figure in drawn_figures(data)} == {
-        f"{what}-{number}" for what in ("efficiency", "throughput") for number in (1, 2)
-    }
 
 
 def test_the_page_has_one_title_its_landmarks_and_no_dead_anchor(laptop):

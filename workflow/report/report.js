@@ -412,15 +412,13 @@ function enhance(block) {
       groups.get(at).push(mark);
     }
   };
-  const addMarks = (root) => {
-    for (const element of listOf("[data-cell]:not(#cells-table *, #drawer *)", root)) {
+  const addMarks = () => {
+    for (const element of listOf("[data-cell]:not([data-cell=''], #cells-table *)")) {
       const own = cellsOf(element, "cell");
-      if (element.isMark || !own.length) continue;
-      element.isMark = true;
       addMark(element, [...own, ...cellsOf(element, "others")]);
       addButton(block, element, own);
     }
-    for (const element of listOf("svg [data-mark]", root)) {
+    for (const element of listOf("svg [data-mark]")) {
       const [, ...marks] = block.figures[element.closest("figure").id];
       const text = marks.find(([head]) => head === "launch")[Number(element.dataset.mark) + 1];
       Object.assign(element, { role: "img", ariaLabel: text });
@@ -435,11 +433,7 @@ function enhance(block) {
   [values, ignored] = knownValues(block, values);
   markSection();
   followPointer();
-  addMarks(document);
-  for (const folded of listOf("main noscript")) {
-    const found = [...folded.textContent.matchAll(/data-cell="([\d ]+)/g)].flatMap(([, cells]) => cells.split(" ").map(Number));
-    if (found.length) addMark(folded, found);
-  }
+  addMarks();
   // Sections without marks, and the cells that they are about.
   const isKnown = (value) => value !== null;
   const hasRun = (at, cell) => block.launches.file?.slice(at, cells.first_launch[cell + 1]).some(isKnown);
@@ -451,11 +445,6 @@ function enhance(block) {
   update();
   document.documentElement.classList.add("has-script");
   goToView();
-  document.addEventListener("toggle", ({ target }) => {
-    for (const child of listOf(":scope > noscript", target)) child.outerHTML = child.textContent; // inert until now
-    addMarks(target);
-    showMarks();
-  }, true);
   addEventListener("popstate", ({ state }) => {
     history.scrollRestoration = "auto";
     if (isClosing) {

@@ -312,6 +312,7 @@ def comparison_page(compared: list[CampaignsCompared], path: Path, gate: tuple[s
     found, pairs = compared[-1], pairs_of(compared)
     judged, block = judged_rows(pairs), pairs_block(compared, pairs, path)
     planned = pairs.assign(cell=pairs["pair"]).sort_values(["place", "order"])
+    environment = environment_table("Environment differences", found.environment, "base", "test")
     history, matrices = follow(compared) if len(compared) > 1 else None, ratio_matrices(planned, {})
     campaigns = [found.base, *(of.test for of in compared)]
     names = distinct_names(*campaigns)
@@ -329,13 +330,15 @@ def comparison_page(compared: list[CampaignsCompared], path: Path, gate: tuple[s
     ]
     of_gate = [("comparisons", "Gate", gate[0].removeprefix("gate: ").capitalize(), gate[1])] if gate else []
     reports = {name: report_of(of.test, path) for name, of in zip(names[1:], compared, strict=True)}
-    return load_template("compare.html.j2").render(
+    return load_template(
+        "compare.html.j2"
+    ).render(
         title=f"{names[0]} (base) to {names[-1]}: {len(names)} campaigns" if history else f"{names[1]} vs. {names[0]}",
         lead=texts.COMPARED,
         facts=list(zip(["Base", *(names[1:] if history else ["Test"])], map(campaign_text, campaigns), strict=True)),
         contents=contents,
         summary=[*of_gate, *(history_statements(history, found) if history else statements(found))],
-        environment=environment_table("Environment differences", found.environment, "base", "test"),
+        environment=environment and replace(environment, sources=()),  # of which the page has none
         heads=VERDICTS,
         counts=counts_of(block, judged, reports) if len(judged) else {},
         content={"matrices": [*(replace(matrix, fold=matrix.label) for matrix in matrices[:-1]), *matrices[-1:]]},

@@ -9,7 +9,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from functools import cache, partial
+from functools import cache
 from html import unescape
 from pathlib import Path
 
@@ -35,15 +35,12 @@ from regatta.report.findings import (
     unbroken,
     with_code,
 )
-from regatta.report.panels import MOST_FIGURES, Section, Table, drawn_and_listed
+from regatta.report.panels import Section, Table, drawn_and_listed
 from regatta.store.launch_files import launch_paths, read_one_line
 from regatta.store.records import one_line, violation
 from regatta.tables.facts import ABSENT, SECRET, Fact, known_values, shown_variable, values_by
 
 TEMPLATES = Path(__file__).resolve().parents[3] / "report"
-MOST_CELLS_IN_FULL = 1000  # beyond this, the page is kept small: see is_large
-MOST_ROWS_LISTED = {False: 1000, True: 20}  # of a table, by is_large; all rows are in its CSV
-MOST_DRAWN = {False: MOST_FIGURES, True: 7}  # figures of one grid, by is_large; of the others the data is linked
 STATUSES = (
     *("ok", "failed", "timeout", "out_of_memory", "placement", "node_failure"),
     *("not_measured", "not_started", "skipped"),
@@ -55,6 +52,7 @@ MARKS |= dict.fromkeys(NO_RECORD, "\N{WHITE CIRCLE}")
 CELL_MARK = re.compile(r' data-(cell|line)="([^"]*)"')  # of report/lines.py
 BAD_MARK = "\N{BALLOT X}"
 LIMITS = {  # of templates
+    "most_rows_listed": 50,  # of a table; all are in CSV files
     "most_rows_printed": 4,  # longer tables are not printed; on screen, all are collapsed
     "most_rows_named": 20,  # folded rows that are named; more are counted
     "min_launches": MIN_LAUNCHES,  # these are of intervals
@@ -85,22 +83,20 @@ OF_LAUNCHES = ("ranks", "threads per rank")  # of these groups
 
 
 @cache
-def load_template(name: str, is_large: bool = False) -> jinja2.Template:
-    """Return a template of workflow/report/. is_large: the page has thousands of cells."""
+def load_template(name: str) -> jinja2.Template:
+    """Return a template of workflow/report/."""
     options = {"undefined": jinja2.StrictUndefined, "trim_blocks": True, "lstrip_blocks": True}
     environment = jinja2.Environment(loader=jinja2.FileSystemLoader(TEMPLATES), autoescape=True, **options)
     environment.filters |= {"minus": with_minus_signs, "status": marked_status, "file": file_of, "anchor": anchor_of}
     environment.filters |= {"cell_index": cell_index, "cell_marks": cell_marks, "percent": percent_number}
     environment.filters |= {"code": with_code, "plural": plural, "size": size, "slug": slug}
     environment.filters |= {"unbroken": unbroken, "asides": asides, "copied": copied, "numbered": numbered}
-    environment.filters["drawn_and_listed"] = partial(drawn_and_listed, most=MOST_DRAWN[is_large])
+    environment.filters["drawn_and_listed"] = drawn_and_listed
     environment.globals |= LIMITS | {
-        "is_large": is_large,
         "style": style("style.css"),
         "explore_style": style("explore.css"),
         "script": script_text(),
         "headers": HEADERS,
-        "most_rows_listed": MOST_ROWS_LISTED[is_large],
     }
     environment.globals["script_source"] = script_source(environment.globals["script"])
     return environment.get_template(name)
@@ -140,11 +136,6 @@ def cell_index(context: jinja2.runtime.Context, cells: str | Iterable[str]) -> s
     indices = context.get("cell_indices") or {}
     wanted = [cells] if isinstance(cells, str) else cells
     return " ".join(str(indices[cell]) for cell in dict.fromkeys(wanted) if cell in indices)
-
-
-def is_large(campaign: FrozenCampaign) -> bool:
-    """Return whether the page has so many cells that it is kept small."""
-    return len(campaign.cells) > MOST_CELLS_IN_FULL
 
 
 def contents(shown: list[Section]) -> list[tuple[str, str, str, str]]:

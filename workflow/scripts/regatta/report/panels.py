@@ -18,7 +18,7 @@ from regatta.store.csv_files import cell_columns, quoted
 
 COMMON = ("image_size", "context_length", "dtype", "batch_size")  # named even if they are the same everywhere
 MAX_SERIES = 12
-MOST_FIGURES = 12  # cards of one grid; of the others, the page lists title and data file
+MOST_FIGURES = 8  # cards of one grid; of the others, the page lists title and data file
 
 
 @dataclass(frozen=True)
@@ -146,7 +146,7 @@ class Section:
         return bool(self.figures or self.tables or self.template or self.parts or self.summary)
 
 
-def drawn_and_listed(figures: Sequence[Figure], most: int) -> tuple[list[Figure], list[Figure]]:
+def drawn_and_listed(figures: Sequence[Figure], most: int = MOST_FIGURES) -> tuple[list[Figure], list[Figure]]:
     """Return the figures to draw, at most `most`, and the others, both in the given order.
 
     The first figure of each subject is drawn before the second of any. The subject is the first part of the title.

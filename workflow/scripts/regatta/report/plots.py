@@ -20,7 +20,6 @@ from regatta.report.findings import percent_number
 from regatta.report.panels import (
     HUE_AXES,
     MAX_SERIES,
-    MOST_FIGURES,
     Figure,
     Section,
     Table,
@@ -302,7 +301,7 @@ def section_of(
     rows: all cells, of which those without the column have no mark.
     """
     figures, tables = tuple(figures), tuple(tables)
-    drawn, _ = drawn_and_listed(figures, MOST_FIGURES)
+    drawn, _ = drawn_and_listed(figures)
     of_launches = [figure for figure in drawn if {"launch 1", "minimum"} & {*figure.chart.frame}]
     lead = [*sentences, how_to_read(rows, column, of_launches)] if of_launches else sentences
     lead = " ".join(filter(None, lead)) if figures or tables else ""

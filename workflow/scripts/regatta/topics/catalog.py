@@ -9,7 +9,6 @@ import pandas as pd
 
 from regatta.core.errors import UserError
 from regatta.core.files import check_listed
-from regatta.core.forks import pool_with, with_data
 from regatta.core.text import plural
 from regatta.kit.columns import Columns
 from regatta.kit.kinds import NOTE, RESULT, WARNINGS
@@ -208,16 +207,12 @@ def read_report_data(
 
 def render(data: ReportData) -> str:
     """Return the report: one reproducible page without external assets, complete without its script."""
-    is_large = page.is_large(data.campaign)
-    warnings(data)  # first, since both processes need them
-    with pool_with(data, 1, "computes the data of the report") as pool:  # half of the work on a large campaign
-        block = pool.submit(with_data, _data_block)
-        return page.load_template("report.html.j2", is_large).render(_content(data, sections(data), block.result()))
+    return page.load_template("report.html.j2").render(_content(data, sections(data)))
 
 
 def drawn_figures(data: ReportData) -> list[Figure]:
     """Return the figures that the report draws, in the page's order."""
-    return figures_of_page(sections(data), page.is_large(data.campaign))
+    return figures_of_page(sections(data))
 
 
 def terms(data: ReportData) -> list[tuple[str, str]]:
@@ -238,19 +233,15 @@ def _has_rows(topic: Topic, data: ReportData) -> bool:
     return not topic.tables or any(len(data.tables[name]) for name in topic.tables)
 
 
-def _data_block(data: ReportData) -> dict:
-    warned = warnings(data)
-    return explore.data_block(data, warnings_by_cell(warned), marks(data, warned))
-
-
-def _content(data: ReportData, shown: list[Section], block: dict) -> dict:
-    """Return the variables of report.html.j2. shown: sections. block: of `_data_block`."""
+def _content(data: ReportData, shown: list[Section]) -> dict:
+    """Return the variables of report.html.j2. shown: sections."""
     campaign, measurements, warned = data.campaign, data.measurements, warnings(data)
+    block = explore.data_block(data, warnings_by_cell(warned), marks(data, warned))
     unverified = warnings_by_cell([one for one in warned if one.declared is programs.UNVERIFIED])
     marked = unverified | marks(data, warned)
     num_launches = len(launch_paths(data.launches))
     headline, indices = headline_figure(shown), explore.cell_indices(campaign)
-    block["figures"] = explore.figure_columns(figures_of_page(shown, page.is_large(campaign)), indices)
+    block["figures"] = explore.figure_columns(figures_of_page(shown), indices)
     shown = without_headline(shown)
     return {
         "campaign": campaign,

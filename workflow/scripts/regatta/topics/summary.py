@@ -11,7 +11,7 @@ from regatta.core.text import natural, plural, rank_word, ranks_word
 from regatta.kit.kinds import FAIR, LOW, NOTE, RESULT, SUMMARY, Value, joined
 from regatta.report.commands import price_text
 from regatta.report.findings import Finding
-from regatta.report.page import MOST_DRAWN, shown_status
+from regatta.report.page import shown_status
 from regatta.report.panels import Figure, Section, drawn_and_listed
 from regatta.store.csv_files import plain_rows
 from regatta.store.history import ALWAYS_RETRIED
@@ -334,12 +334,12 @@ def _has_sizes(section: Section) -> bool:
     return any(figure.chart.form == "lines" for figure in (*section.figures, *section.folded[1]))
 
 
-def figures_of_page(shown: list[Section], is_large: bool) -> list[Figure]:
+def figures_of_page(shown: list[Section]) -> list[Figure]:
     """Return the figures that the page draws: that of the first screen, then those of sections and their parts."""
     first = headline_figure(shown)
     found = [first] if first else []
     for section in (one for outer in without_headline(shown) for one in (outer, *outer.parts)):
         for figures in (section.figures, section.folded[1]):
-            found += drawn_and_listed(figures, MOST_DRAWN[is_large])[0]
+            found += drawn_and_listed(figures)[0]
         found += [section.content["figure"]] if section.content.get("figure") else []
     return found

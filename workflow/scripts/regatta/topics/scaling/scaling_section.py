@@ -1,6 +1,5 @@
 """The topic of scaling: throughput and efficiency of training steps, and where the loss goes. docs/metrics.md."""
 
-import math
 from collections import defaultdict
 from collections.abc import Collection, Sequence
 from dataclasses import replace
@@ -14,7 +13,6 @@ from regatta.model.frozen import FrozenCampaign
 from regatta.report import panels
 from regatta.report.chart import COLORS, LEVEL, Chart, PlotAxis, Style
 from regatta.report.findings import percent_number
-from regatta.report.page import is_large
 from regatta.report.panels import MOST_FIGURES, Figure, Section, Table
 from regatta.report.plots import Plot, figures_of, named, section_of
 from regatta.tables.baselines import EFFICIENCIES, EFFICIENCY, PARTS_OF_LOSS, efficiencies_table
@@ -47,8 +45,8 @@ def section(data: ReportData) -> Section | None:
     above = above_texts(scaling, losses := losses_figures(data))
     sentences, shown = [reference_text(data), lead, *above, peaks], [*(efficiency or throughput), *losses]
     folded = ("Throughput", tuple(throughput)) if efficiency else ("", ())
-    if is_large(data.campaign):  # charts of so many workloads are alike
-        sentences.append("Efficiency of each workload and shape: heatmap above. Throughput: all cells, below.")
+    if len(shown) > MOST_FIGURES:  # charts of so many workloads are alike
+        sentences.append("Efficiency of each workload and shape: matrix above. Throughput: all cells, below.")
         shown, folded = losses, ("", ())
     more = {"folded": folded, "headline": headline(data, rows)}
     return section_of(("scaling", "Scaling"), scaling, STEP, sentences, shown, tables, **more)
@@ -150,13 +148,8 @@ THROUGHPUT_PLOT, EFFICIENCY_PLOT = (
 
 
 def panel_rows(data: ReportData, rows: pd.DataFrame) -> pd.DataFrame:
-    """Return rows with the bucket sizes that are context; of many workloads, the least efficient first."""
-    rows = with_context(named(data, rows), "bucket_cap_mb", THROUGHPUT)
-    if rows["workload"].nunique() <= MOST_FIGURES:
-        return rows
-    known = rows[rows["efficiency_ratio"].notna()].groupby("workload")
-    places = {workload: float(fastest(table_rows(of)).efficiency_ratio) for workload, of in known}
-    return rows.assign(subject_place=rows["workload"].map(places).fillna(math.inf))
+    """Return rows with the bucket sizes that are context."""
+    return with_context(named(data, rows), "bucket_cap_mb", THROUGHPUT)
 
 
 def headline(data: ReportData, rows: pd.DataFrame) -> Figure | None:
