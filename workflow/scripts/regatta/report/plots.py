@@ -27,10 +27,12 @@ from regatta.report.panels import (
     in_order,
     panels,
 )
+from regatta.tables.metrics import METRICS
 from regatta.tables.primary_times import steps_by_cell, values_by_cell
 
 LOG_RATIO = 16  # values that differ by more are on a logarithmic axis
 PREFIXED = {"s": (1, "s"), "gb_per_s": (1e9, "B/s")}  # ticks of a logarithmic axis: by unit, its factor and name
+NUMBERS = {name for column in METRICS if column.is_number for name in column.names}
 Guides = Callable[[pd.DataFrame], Iterable[tuple[str, "pd.Series | float"]]]
 
 
@@ -60,7 +62,7 @@ class Plot:
     world size, the settings. columns: of the figure's table; default: `column`. line: fields of a label; the first is
     always named, the shape only with `over`. title, most: as in `panels`. guides: takes the rows of a panel, returns
     label and values of each reference, one per row or one for all. context: label of rows with `is_context`. source:
-    table of the rows.
+    table of the rows. guided_by: columns that only the guides need.
     """
 
     id: str
@@ -73,6 +75,13 @@ class Plot:
     guides: Guides = lambda _: ()
     context: str = ""
     source: str = "cells"
+    guided_by: tuple[Column, ...] = ()
+
+    @property
+    def numbers(self) -> set[str]:
+        """Return the names of the numbers that its panels read."""
+        read = (self.column, self.over, *self.columns, *self.guided_by)
+        return {name for column in filter(None, read) for name in column.names}
 
 
 def named(data: Data, rows: pd.DataFrame, over: Column | None = None) -> pd.DataFrame:
@@ -112,7 +121,8 @@ def figures_of(data: Data, plot: Plot, rows: pd.DataFrame, least: int = 1) -> li
     if rows.empty or rows[plot.column.name].isna().all():
         return []
     rows = rows if "launches" in rows else with_launches(data, rows, plot.column)
-    rows = rows.assign(has_failed=rows["cell"].isin(failed_cells(data)))
+    others = NUMBERS - plot.numbers  # dividing all columns into hundreds of panels would take seconds
+    rows = rows[[name for name in rows if name not in others]].assign(has_failed=rows["cell"].isin(failed_cells(data)))
     shown = panels(
         rows, lambda name: [of for of in plot.line(name) if of != "shape" or plot.over], plot.title, plot.most
     )

@@ -22,7 +22,7 @@ COLUMNS = (STEP_TIME, *CALL_TIMES, THROUGHPUT, TOKENS, EFFICIENCY, *(one for one
 
 
 EFFICIENCIES = Plot("script-efficiency", EFFICIENCY, guides=full, context=OTHERS)
-THROUGHPUTS = Plot("script-throughput", THROUGHPUT, guides=ideal, context=OTHERS)
+THROUGHPUTS = Plot("script-throughput", THROUGHPUT, guides=ideal, context=OTHERS, guided_by=(EFFICIENCY,))
 STEPS = Plot("script-step", STEP_TIME, context=OTHERS)
 
 

@@ -11,6 +11,7 @@ from regatta.report.findings import Finding, Source, of_rows
 from regatta.report.panels import Section, Table
 from regatta.tables import pairs
 from regatta.tables.facts import NOT_KNOWN, Difference, differences
+from regatta.tables.primary_times import values_by_cell
 from regatta.topics.base import ReportData, TableSpec, Topic, once_per_report
 from regatta.topics.comparison import comparison_findings, texts
 from regatta.topics.comparison.comparison_figures import changes_figure, ratio_matrices
@@ -79,12 +80,13 @@ def in_blocks(data: ReportData) -> pd.DataFrame:
     Launches without a recorded start, such as imported ones, are left out.
     """
     known = data.tables["launches"][["launch", "start_utc"]].dropna()
-    starts = data.ok.merge(known, on="launch").groupby("cell")["start_utc"].agg(["min", "max", "count"])
+    ok = data.ok[["cell", "launch"]].merge(known.sort_values("start_utc"), how="right", on="launch")
+    starts = ok.groupby("cell")["start_utc"].agg(["first", "last", "count"])
     starts = starts[starts["count"] >= MIN_LAUNCHES_ORDER]
     rows = data.tables["comparisons"]
     rows = rows[rows["verdict"].notna() & rows["cell"].isin(starts.index) & rows["reference"].isin(starts.index)]
     one, other = (starts.loc[rows[side]].set_index(rows.index) for side in ("cell", "reference"))
-    return rows[(one["max"] < other["min"]) | (other["max"] < one["min"])]
+    return rows[(one["last"] < other["first"]) | (other["last"] < one["first"])]
 
 
 LABEL = Column("label", "cell", TEXT)
@@ -104,7 +106,7 @@ def pairs_table(rows: pd.DataFrame, title: str) -> Table:
 def _environments(data: ReportData) -> Iterator[Table]:
     """Yield a table for each pair of values that were compared in different launches, where anything differed."""
     comparisons = data.tables["comparisons"]
-    by_id, launches = data.campaign.by_id, data.ok.groupby("cell")["launch"].agg(set).to_dict()
+    by_id, launches = data.campaign.by_id, values_by_cell(data.measurements, "launch")
     known = comparisons[comparisons["verdict"].notna()]
     for (axis, reference, other), rows in known.groupby(["axis", "reference_value", "value"], sort=False):
         sides = [

@@ -142,7 +142,12 @@ def peaks_text(campaign: FrozenCampaign, scaling: pd.DataFrame, gpus: Collection
 MOST_LINES = {False: 6, True: 12}  # of the headline, whose labels stand at their ends; rows, if it has one size
 OF_PANEL = {"line": panels.series_fields, "title": lambda name: name.workload, "context": "other bucket sizes"}
 THROUGHPUT_PLOT, EFFICIENCY_PLOT = (
-    Plot(of.label, of, None, tuple(one for one in METRICS if one.table == of.label), guides=guides, **OF_PANEL)
+    Plot(
+        *(of.label, of, None, tuple(one for one in METRICS if one.table == of.label)),
+        guides=guides,
+        guided_by=(EFFICIENCY, THROUGHPUT),
+        **OF_PANEL,
+    )
     for of, guides in ((THROUGHPUT, ideal), (EFFICIENCY, full))
 )
 
