@@ -12,8 +12,9 @@ from typed import cell_row
 
 from regatta.store.csv_files import COLLECTED, make_table
 from regatta.topics.base import ReportData
-from regatta.topics.catalog import warnings, write_report
+from regatta.topics.catalog import write_report
 from regatta.topics.summary import answer_json
+from regatta.topics.warnings_section import warnings
 
 Truth = Callable[[dict, int, list[str]], object]  # spec, repeat, nodes of the launch
 

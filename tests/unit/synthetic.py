@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 
 SAMPLING = {
     "target_precision": 0.01,
@@ -510,6 +511,13 @@ def report_data(campaign: dict, measurements, headers: list[dict] = (), **tables
     tables = {**empty, **tables, "measurements": measurements}
     more = {"columns": columns_by_table(typed(campaign)), "topics": tuple(topics_of(campaign))}
     return ReportData(typed(campaign), tables, list(headers), problems, Path("launches"), preflight, **more)
+
+
+def lines_of(data) -> dict[str, SimpleNamespace]:
+    """Return the lines of answer.json by their id."""
+    from regatta.topics.summary import answer_json
+
+    return {line["id"]: SimpleNamespace(**line) for line in answer_json(data)["lines"]}
 
 
 def make_report(folder: Path) -> Path:

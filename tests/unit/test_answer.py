@@ -22,6 +22,7 @@ from synthetic import (
     edit_launches,
     edit_records,
     laptop_campaign,
+    lines_of,
     make_campaign,
     make_report,
     report_data,
@@ -33,7 +34,7 @@ from synthetic_own import MACHINE, program_cell
 from synthetic_timeline import write_nights
 from synthetic_waits import write_waits
 
-from regatta.kit.kinds import FAIR, LOW, NOTE, Kind
+from regatta.kit.kinds import FAIR, LOW, NOTE, SUMMARY, Kind
 from regatta.report.chart import Chart, PlotAxis
 from regatta.report.findings import Finding, numbered, unbroken
 from regatta.report.panels import Figure, Table
@@ -41,24 +42,20 @@ from regatta.run.progress import outcome_text
 from regatta.store.csv_files import MEASUREMENTS, make_table
 from regatta.topics import buckets
 from regatta.topics.base import Topic, unreliable_cells
-from regatta.topics.catalog import warnings, warnings_by_cell
 from regatta.topics.scaling import scaling_findings as scaling
 from regatta.topics.scaling.scaling_findings import loss_bars
 from regatta.topics.scaling.scaling_section import above_texts, losses_figures
-from regatta.topics.summary import (
-    EXTEND,
-    MARKS,
-    Line,
-    answer_json,
-    confidence,
-    next_steps,
-    subject,
-    summary,
-)
+from regatta.topics.summary import answer_json, confidence, next_steps, subject, summary, to_do_next
+from regatta.topics.warnings_section import warnings, warnings_by_cell
 
 
-def lines_of(folder):
-    return {line.id: line for line in summary(analyse(folder))}
+def answer(folder):
+    return lines_of(analyse(folder))
+
+
+def mark_of(data, key: str) -> str:
+    """Return the mark of a line, without regard to how far it can be trusted."""
+    return next(line.mark for line in (*data.findings, *summary(data)) if (line.rank, line.key) == (SUMMARY, key))
 
 
 def set_step_times(folder, seconds):
@@ -108,8 +105,9 @@ def by_model(values):
 
 def test_the_ends_of_the_efficiency_its_losses_and_the_best_bucket_are_named_by_workload(two_models):
     data = analyse(two_models)
-    lines = {line.id: line for line in summary(data)}
+    lines = lines_of(data)
     line, bucket = lines["scaling"], lines["bucket"].values
+    assert (mark_of(data, "scaling"), mark_of(data, "bucket")) == ("measured", "measured")
     # Best bucket, 4 ranks: step of one rank / step of four = 0.5 and 0.82 (both launches are 2 % slower alike).
     assert line.values["world_size"] == 4
     assert line.values["lowest_ratio"] == pytest.approx(0.5)
@@ -142,7 +140,7 @@ def test_losses_have_their_range_over_workloads_and_none_is_called_the_largest(t
         return 0.1 * ({1: 1, 2: 4, 4: 4} if is_odd else {1: 1, 2: 1, 4: 2})[n]
 
     set_step_times(folder, seconds)
-    line = lines_of(folder)["scaling"]
+    line = answer(folder)["scaling"]
     assert line.text.split("; ")[1] == "losses: intra-node 75, inter-node 50 percentage points"
 
 
@@ -155,14 +153,16 @@ def without(folder, is_lost):
 
 def test_a_workload_without_a_result_at_the_largest_shape_is_named(two_models):
     without(two_models, lambda spec: spec["nodes"] == 2 and spec["parameters"]["model"] == "resnet18")
-    line = lines_of(two_models)["scaling"]
+    data = analyse(two_models)
+    line = lines_of(data)["scaling"]
+    assert mark_of(data, "scaling") == "partly measured"
     assert line.values["lowest_ratio"] == line.values["highest_ratio"] == pytest.approx(0.82)
     assert list(line.values["without_result"].values()) == [4]
 
 
 def test_a_size_at_which_all_workloads_failed_is_named(two_models):
     without(two_models, lambda spec: spec["nodes"] == 2)
-    line = lines_of(two_models)["scaling"]
+    line = answer(two_models)["scaling"]
     assert line.values["world_size"] == 2
     assert sorted(by_model(line.values["without_result"])) == ["resnet18", "resnet50"]
     assert set(line.values["largest_losses"].values()) == {"intra_node_ratio"}
@@ -175,8 +175,10 @@ def test_an_uncertain_efficiency_is_no_answer(two_models, loud, num):
         two_models,
         lambda spec, repeat: 0.01 / (1 + 0.5 * repeat * (spec["nodes"] == 2 and spec["parameters"]["model"] in loud)),
     )
-    line = lines_of(two_models)["scaling"]
+    data = analyse(two_models)
+    line = lines_of(data)["scaling"]
     assert line.values["num_uncertain"] == num
+    assert mark_of(data, "scaling") == ("uncertain" if num == 2 else "partly measured")
     if num == 2:
         assert "lowest_ratio" not in line.values
         # 1 and 1.5 times the efficiency: their geometric mean is 1.22.
@@ -228,9 +230,11 @@ def test_a_size_that_one_workload_in_eight_excludes_by_chance_stays_in_the_answe
         return noise[number, int(bucket == 25), repeat] + SHIFT * (number == 0 and bucket == 1)
 
     folder = many_workloads(tmp_path / "r", of_launch)
-    settings = analyse(folder).tables["settings"]
+    data = analyse(folder)
+    settings = data.tables["settings"]
+    assert mark_of(data, "bucket") == "uncertain"
     assert settings["may_be_best"].value_counts().to_dict() == {True: 15, False: 1}
-    [finding] = buckets.findings(analyse(folder))
+    [finding] = buckets.findings(data)
     assert finding.values["bucket_cap_mb"] == [1.0, 25.0]
     assert (finding.values["num_best"], finding.values["num"]) == (8, 8)
     # No difference was shown, nor that there is none: the highest end of the intervals is above 5 %.
@@ -245,7 +249,7 @@ SHIFT = 0.043
 def test_a_size_with_one_launch_is_undecided_and_the_others_are_compared(tmp_path):
     folder = many_workloads(tmp_path / "r", lambda _, b, r: 0.1 * (b == 1) + 1e-3 * r * (b == 25), 2, 3, (1, 25, 100))
     drop_records(folder, lambda record: "-100-" in record["cell"] and record["repeat"] > 0)
-    values = lines_of(folder)["bucket"].values
+    values = answer(folder)["bucket"].values
     assert values["bucket_cap_mb"] == [25.0, 100.0]
     assert values["undecided_mb"] == [100.0]
     assert (values["worst_bucket_cap_mb"], values["num"]) == (1, 2)
@@ -267,7 +271,7 @@ def test_an_efficiency_above_110_percent_is_a_warning_on_its_baseline(two_models
     [finding] = [one for one in scaling.findings(data) if one.kind == "baseline_suspect"]
     assert finding.values["efficiency"].estimate == pytest.approx(10 / 1.1)
     assert [data.cell_names[cell].parts["subject"] for cell in finding.cells] == ["ResNet-18"] * 2
-    values = lines_of(two_models)["scaling"].values
+    values = answer(two_models)["scaling"].values
     assert values["lowest_ratio"] == values["highest_ratio"] == pytest.approx(1 / 1.1)
     assert {bar.group.partition(" ")[0] for bar in loss_bars(data)} == {"ResNet-50"}
     assert finding.cells[0] in warnings_by_cell(warnings(data))
@@ -276,7 +280,7 @@ def test_an_efficiency_above_110_percent_is_a_warning_on_its_baseline(two_models
 def test_a_baseline_alone_has_no_efficiency(two_models):
     """All steps with DDP failed: the baseline's 100 % of itself is not a result."""
     without(two_models, lambda spec: spec["parameters"]["strategy"] == "ddp")
-    line = lines_of(two_models)["scaling"]
+    line = answer(two_models)["scaling"]
     rate = line.values["throughput_samples_per_s"]
     assert rate == pytest.approx(8 / math.sqrt(0.0100 * 0.0102))  # batches of 8 in 10.0 and 10.2 ms
     [first, second] = scaling.findings(analyse(two_models))
@@ -288,7 +292,7 @@ def test_no_part_is_the_largest_loss_where_a_part_is_unknown(two_models):
     without(
         two_models, lambda spec: spec["parameters"]["strategy"] == "ddp" and spec["nodes"] * spec["gpus_per_node"] == 1
     )
-    line = lines_of(two_models)["scaling"]
+    line = answer(two_models)["scaling"]
     assert line.values["lowest_ratio"] == pytest.approx(0.5)
     assert line.values["largest_losses"] == {}
     assert "loss" not in line.text
@@ -334,7 +338,7 @@ def test_throughputs_of_different_workloads_are_not_compared(two_models):
     """The second workload has twice the throughput of the first on the same ranks, and is not named."""
     without(two_models, lambda spec: spec["parameters"]["strategy"] == "ddp")
     set_step_times(two_models, lambda spec, repeat: {"resnet18": 0.02, "resnet50": 0.01}[spec["parameters"]["model"]])
-    line = lines_of(two_models)["scaling"]
+    line = answer(two_models)["scaling"]
     assert line.values["throughput_samples_per_s"] == pytest.approx(400)
     assert line.text.startswith("ResNet-18 ")
 
@@ -363,7 +367,9 @@ def test_failures_are_counted_and_what_they_share_is_named(tmp_path):
         (campaign["cells"][0]["id"], 0): other
     }
     folder = write_results(tmp_path / "r", campaign, CLUSTER, faults)
-    line = lines_of(folder)["failed"]
+    data = analyse(folder)
+    line = lines_of(data)["failed"]
+    assert mark_of(data, "failed") == "failed"
     assert (line.values["num_failed"], line.values["num_planned"]) == (7, 2 * len(campaign["cells"]))
     assert line.values["num_of_cause"] == 6
     assert all(word in line.text for word in ("ResNet-101", "8\N{MULTIPLICATION SIGN}4", "bound"))
@@ -375,7 +381,7 @@ def test_the_only_host_is_not_named_as_the_failing_one(tmp_path):
     """On one machine, nothing is left without it."""
     campaign = laptop_campaign()
     faults = {(cell["id"], 0): ("failed", "setup", "rank 0 on n1: ValueError: odd") for cell in campaign["cells"][:4]}
-    line = lines_of(write_results(tmp_path / "r", campaign, LAPTOP, faults))["failed"]
+    line = answer(write_results(tmp_path / "r", campaign, LAPTOP, faults))["failed"]
     assert (line.values["num_of_cause"], line.values["host"]) == (4, None)
 
 
@@ -385,7 +391,7 @@ def test_failures_without_a_common_cause_are_counted_by_status(tmp_path):
     faults = {(first, 0): ("failed", "measure", "rank 3: RuntimeError: NCCL error")}
     faults |= {(second, 0): ("timeout", "measure", "no record after 60 s")}
     faults |= {(third, 1): ("timeout", "setup", "no record after 120 s")}
-    line = lines_of(write_results(tmp_path / "r", campaign, LAPTOP, faults))["failed"]
+    line = answer(write_results(tmp_path / "r", campaign, LAPTOP, faults))["failed"]
     assert "2 timed out" in line.text
     assert line.values["num_of_cause"] == 1
 
@@ -400,8 +406,10 @@ def test_confidence_depends_on_launches_and_on_cells_that_vary(tmp_path, repeats
     folder = write_results(tmp_path / "r", make_campaign(cells, repeats=repeats), LAPTOP)
     loud = {4096 * 4**i for i in range(varying)}
     set_step_times(folder, lambda s, r: 0.01 * (1 + 0.2 * (r % 2) * (s["parameters"]["message_bytes"] in loud)))
-    values = lines_of(folder)["confidence"].values
+    data = analyse(folder)
+    values = lines_of(data)["confidence"].values
     assert (values["word"], values["num_varying"]) == (word, varying if repeats > 1 else 0)
+    assert mark_of(data, "confidence") == word
 
 
 def test_confidence_names_three_reasons_at_most_low_ones_first():
@@ -410,12 +418,13 @@ def test_confidence_names_three_reasons_at_most_low_ones_first():
     kinds = tuple(Kind(name, rank, f"Kind {name}: found.") for name, rank in ranks.items())
     topic = Topic("t", "T", findings=lambda _: [Finding(name, {}, (), (name,)) for name in ranks], kinds=kinds)
     data = replace(report_data(make_campaign([]), make_table([], MEASUREMENTS)), topics=(topic,))
-    line = confidence(data, Line("confidence", "counts", values={"num_varying": 0}))
-    assert (line.lead, line.values["word"], line.values["num_varying"]) == ("Confidence: low", "low", 0)
+    line = confidence(data)
+    lead, text = line.statement
+    assert (lead, line.values["word"], line.values["num_varying"]) == ("Confidence: low", "low", 0)
     assert [(reason["kind"], reason["rank"]) for reason in line.values["reasons"]] == [
         *(("d", "low"), ("e", "low"), ("a", "fair"), ("c", "fair"))
     ]
-    assert line.text.split("; ") == [*(f"kind {name}: found" for name in "dea"), "and 1 more"]
+    assert text.split("; ") == [*(f"kind {name}: found" for name in "dea"), "and 1 more"]
     assert unreliable_cells(data) == {"a", "c", "d", "e"}
 
 
@@ -431,7 +440,7 @@ def test_confidence_names_three_reasons_at_most_low_ones_first():
     ],
 )
 def test_the_confidence_names_a_slow_node_or_rank(tmp_path, shape, late, repeats, straggler):
-    line = lines_of(write_waits(tmp_path / "r", shape, late, repeats))["confidence"]
+    line = answer(write_waits(tmp_path / "r", shape, late, repeats))["confidence"]
     found = json.loads(json.dumps(line.values["straggler"]))
     assert (found and (found["host"] or found["rank"])) == straggler
     if straggler:
@@ -441,14 +450,14 @@ def test_the_confidence_names_a_slow_node_or_rank(tmp_path, shape, late, repeats
 
 def test_one_rank_has_no_stragglers(tmp_path):
     cells = [train_cell("resnet18", 1, 1, "none")]
-    line = lines_of(write_results(tmp_path / "r", make_campaign(cells), LAPTOP))["confidence"]
+    line = answer(write_results(tmp_path / "r", make_campaign(cells), LAPTOP))["confidence"]
     assert line.values["straggler"] is None
 
 
 def test_the_cost_of_failures_and_idle_time_is_in_the_answer(tmp_path):
     """Launches of 40 s in four jobs; a fifth did not record its end, so its idle time is unknown."""
     data = analyse(write_nights(tmp_path / "r"))
-    [line] = (line for line in summary(data) if line.id == "failed")
+    line = lines_of(data)["failed"]
     # 3 cells of 8 s on 8 ranks in a launch with other valid cells, 40 s on 16 ranks in a launch without any.
     lost = (3 * 8 * 8 + 40 * 16) / 3600
     assert line.values["lost_hours"] == pytest.approx(lost)
@@ -462,7 +471,9 @@ def test_the_cost_of_failures_and_idle_time_is_in_the_answer(tmp_path):
 
 
 def test_a_cost_that_was_not_recorded_is_unknown(tmp_path):
-    values = lines_of(write_results(tmp_path / "r", make_campaign([train_cell("resnet18", 1, 2)]), LAPTOP))["failed"]
+    data = analyse(write_results(tmp_path / "r", make_campaign([train_cell("resnet18", 1, 2)]), LAPTOP))
+    values = lines_of(data)["failed"]
+    assert mark_of(data, "failed") == "complete"
     assert [values.values[name] for name in ("lost_hours", "idle_hours", "allocated_hours")] == [None] * 3
     assert "idle" not in values.text
 
@@ -479,25 +490,28 @@ def test_stacks_are_compared_by_the_median_of_their_pairs(tmp_path):
         return 0.01 * ratio * (1 + 0.0001 * repeat)
 
     set_step_times(folder, seconds)
-    line = lines_of(folder)["comparison"]
+    data = analyse(folder)
+    line = lines_of(data)["comparison"]
+    assert mark_of(data, "comparison") == "different"
     direction = line.values["direction"]
     assert (direction["num"], direction["num_pairs"], direction["is_slower"]) == (8, 8, True)
     assert direction["median_ratio"] == pytest.approx(statistics.median(ratios.values()), rel=1e-3)
-    assert line.statement.partition("; ")[0] == "first"
+    assert line.lead.startswith("Stack: first; ")
     assert line.values["num_significant"] == {"slower": 8, "faster": 0}
     assert line.values["num_in_blocks"] == 8  # synthetic launches of a stack follow each other
-    assert lines_of(folder)["confidence"].values["word"] == "fair"  # six launches, and no cell varies
+    assert lines_of(data)["confidence"].values["word"] == "fair"  # six launches, and no cell varies
 
 
 def test_the_lines_are_in_the_order_of_the_questions(tmp_path):
     campaign = cluster_campaign(repeats=2)
     fault = {(campaign["cells"][0]["id"], 0): ("failed", "measure", "boom")}
-    lines = summary(analyse(write_results(tmp_path / "r", campaign, CLUSTER, fault)))
+    data = analyse(write_results(tmp_path / "r", campaign, CLUSTER, fault))
+    lines = lines_of(data)
     results = ("comparison", "bucket", "scaling", "communication")
-    assert [line.id for line in lines] == ["subject", *results, "failed", "confidence", "next"]
-    [bucket] = [line for line in lines if line.id == "bucket"]
-    assert bucket.values["bucket_cap_mb"] == [25.0, 100.0]
-    assert "--forcerun measure" in lines[-1].values["steps"][0]
+    assert [*lines] == ["subject", *results, "failed", "confidence", "next"]
+    assert lines["bucket"].values["bucket_cap_mb"] == [25.0, 100.0]
+    assert "--forcerun measure" in lines["next"].values["steps"][0]
+    assert mark_of(data, "next") == "to do"
 
 
 def test_steps_that_change_the_same_setting_are_one(tmp_path):
@@ -522,8 +536,10 @@ COMMANDS = {"run": "make campaign", "retry": 'make campaign ARGS="--forcerun mea
 @pytest.mark.parametrize(("imported", "command"), [((), "`make campaign`"), (("a.csv",), "`make index`")])
 def test_a_campaign_without_open_questions_has_a_next_step(imported, command):
     campaign = SimpleNamespace(imported=imported, name="x")
-    [step] = next_steps(SimpleNamespace(findings=[], campaign=campaign, commands=COMMANDS))
+    line = to_do_next(SimpleNamespace(findings=[], campaign=campaign, commands=COMMANDS))
+    [step] = line.values["steps"]
     assert command in step
+    assert line.mark == "optional"
 
 
 MORE = Kind("more", FAIR, "More", next_step="measure more: `repeats: {repeats}`")
@@ -540,8 +556,8 @@ def test_an_absent_program_is_to_be_installed_not_retried(tmp_path):
     cell = program_cell(5, 1)
     faults = {(cell["id"], repeat): ("failed", "launch", "program not found: su`m") for repeat in range(3)}
     campaign = make_campaign([cell], name="own", repeats=3)
-    lines = summary(analyse(write_results(tmp_path / "r", campaign, MACHINE, faults)))
-    step = lines[-1].values["steps"][0]
+    lines = answer(write_results(tmp_path / "r", campaign, MACHINE, faults))
+    step = lines["next"].values["steps"][0]
     assert (step.startswith("install su'm "), step.count("`")) == (True, 4)
 
 
@@ -549,9 +565,9 @@ def test_a_campaign_without_a_valid_record_still_has_an_answer(tmp_path):
     campaign = make_campaign([train_cell("resnet18", 1, 2)])
     fault = ("failed", "setup", "boom")
     faults = {(campaign["cells"][0]["id"], repeat): fault for repeat in range(3)}
-    lines = summary(analyse(write_results(tmp_path / "r", campaign, LAPTOP, faults)))
-    assert [line.id for line in lines] == ["subject", "failed", "next"]
-    assert lines[1].values["num_failed"] == 3
+    lines = answer(write_results(tmp_path / "r", campaign, LAPTOP, faults))
+    assert [*lines] == ["subject", "failed", "next"]
+    assert lines["failed"].values["num_failed"] == 3
 
 
 def test_other_programs_read_the_same_lines(tmp_path):
@@ -564,7 +580,6 @@ def test_other_programs_read_the_same_lines(tmp_path):
     assert (found["num_planned"], values["failed"] | numbers) == (51, values["failed"])
     num_cells = len(laptop_campaign()["cells"])
     assert values["subject"] == {"num_cells": num_cells, "world_sizes": [1, 2], "stacks": ["host"]}
-    assert [line["lead"] for line in found["lines"]] == [line.lead for line in summary(data)]
     page = make_report(folder).read_text()
     block = page.partition('id="summary"')[2].partition("</section>")[0]
     assert block.count("<li>") + block.count('<li class="next">') == len(found["lines"]) - 1  # the subject has chips
@@ -620,7 +635,7 @@ def test_the_subject_names_what_distinguishes_stacks(tmp_path):
         "new": {"env": {"MY_FACTOR": "1.25", "SAME": "1", "HF_TOKEN": "abc"}, "srun": [], "prologue": prologue},
     }
     data = with_stacks(tmp_path / "r", stacks)
-    found = dict(re.findall(r"(\w+) \((.*?)\)", stacks_of(subject(data).lead)))
+    found = dict(re.findall(r"(\w+) \((.*?)\)", stacks_of(subject(data).statement[0])))
     assert {stack: facts.split(", ") for stack, facts in found.items()} == {
         "old": ["MY_FACTOR=1.0", "srun --mpi=pmix"],
         "new": ["MY_FACTOR=1.25", "HF_TOKEN=sha256:ba7816bf", "prologue cuda/12.4"],
@@ -631,7 +646,7 @@ def test_the_subject_of_one_stack_names_what_the_cluster_does_not_set(tmp_path):
     env = {"OF_CLUSTER": "1", "MY_FACTOR": "2", "A": "1", "B": "1"}
     cluster = {"name": "local", "scheduler": "none", "num_nodes": 1, "gpus_per_node": 0, "env": {"OF_CLUSTER": "1"}}
     data = with_stacks(tmp_path / "r", {"host": {"env": env}}, cluster=cluster)
-    assert re.findall(r"\w+=\w+", stacks_of(subject(data).lead)) == ["MY_FACTOR=2", "A=1", "B=1"]
+    assert re.findall(r"\w+=\w+", stacks_of(subject(data).statement[0])) == ["MY_FACTOR=2", "A=1", "B=1"]
 
 
 def test_no_secret_of_a_stack_is_on_the_page(tmp_path):
@@ -649,7 +664,7 @@ def test_the_subject_says_what_a_stack_is_unless_it_is_the_host(tmp_path):
     for cell, kind in zip(cells, kinds.values(), strict=True):
         cell["spec"]["stack"]["kind"] = kind
     data = analyse(write_results(tmp_path / "r", make_campaign(cells), LAPTOP))
-    stacks = next(part for part in subject(data).lead.split(" \N{MIDDLE DOT} ") if part.startswith("stacks "))
+    stacks = next(part for part in subject(data).statement[0].split(" \N{MIDDLE DOT} ") if part.startswith("stacks "))
     assert [name.rstrip(")").split(" (")[1:] for name in stacks.split(", ")] == [
         [],
         ["image"],
@@ -657,55 +672,12 @@ def test_the_subject_says_what_a_stack_is_unless_it_is_the_host(tmp_path):
     ]
 
 
-def nodes(*, failed=(), num_slower=0, num_settled=4, pairs=()) -> dict:
-    return {
-        "nodes": {"failed": list(failed)},
-        "num_slower": num_slower,
-        "num_settled": num_settled,
-        "num_nodes": 4,
-        "pairs": pairs,
-    }
-
-
-def of_outcomes(*names: str) -> dict:
-    return {"parts": [{"outcome": name} for name in names]}
-
-
 @pytest.mark.parametrize(
-    ("id_", "lead", "values", "mark"),
-    [
-        ("communication", "Communication: 3 GB/s", {}, "measured"),
-        ("communication", "Communication: 3 GB/s", {"unreliable": "no cell without a warning", "confidence": "low"}, "low"),
-        ("communication", "Communication: 3 GB/s", {"num_warned": 1, "confidence": "fair"}, "fair"),
-        ("scaling", "Efficiency: 61 %", {"num_uncertain": 0, "without_result": {}}, "measured"),
-        ("scaling", "Efficiency: 61 %", {"num_uncertain": 1, "without_result": {}}, "partly measured"),
-        ("scaling", "Efficiency: 61 %", {"num_uncertain": 0, "without_result": {"cell": 8}}, "partly measured"),
-        ("scaling", "Efficiency: 37 % (29–47 %): too noisy", {"num_uncertain": 1, "without_result": {}}, "uncertain"),
-        ("bucket", "Bucket size: undecided, one launch per cell", {}, "uncertain"),
-        ("bucket", "Bucket size: equal within 1 %", {}, "equal"),
-        ("bucket", "Bucket size: best is 25 MiB", {}, "measured"),
-        ("comparison", "Stack: either", of_outcomes("equal", "equal"), "equal"),
-        ("comparison", "Stack: a", of_outcomes("equal", "slower"), "different"),
-        ("comparison", "Stack: depends on the cell", of_outcomes("both_ways"), "different"),
-        ("comparison", "Stack: uncertain", of_outcomes("equal", "uncertain"), "uncertain"),
-        ("comparison", "Stack: undecided", of_outcomes("undecided"), "uncertain"),
-        ("nodes", "Nodes: n1 failed", nodes(failed=["n1"], num_slower=1), "failed"),
-        ("nodes", "1 of 4 nodes", nodes(num_slower=1), "slow"),
-        ("nodes", "No slow node", nodes(pairs=[{}]), "slow"),
-        ("nodes", "No slow node", nodes(), "no slow node"),
-        ("nodes", "No slow node", nodes(num_settled=3), "uncertain"),
-        ("failed", "Failed: 1 of 4", {"num_planned": 4, "num_failed": 1, "num_not_measured": 1}, "failed"),
-        ("failed", "Missing: 1 of 4", {"num_planned": 4, "num_failed": 0, "num_not_measured": 1}, "missing"),
-        ("failed", "Failed: 0 of 4", {"num_planned": 4, "num_failed": 0, "num_not_measured": 0}, "complete"),
-        ("failed", "No measurement", {"num_planned": 0, "num_failed": 0, "num_not_measured": 0}, "missing"),
-        *(("confidence", "", {"word": word}, word) for word in ("good", "fair", "low")),
-        ("next", "Next: x", {"steps": ["retry 1 failure"]}, "to do"),
-        ("next", "Next: x", {"steps": [EXTEND]}, "optional"),
-    ],
-)  # fmt: skip
-def test_each_line_has_a_mark_and_what_is_open_is_not_good(id_, lead, values, mark):
-    assert Line(id_, lead, values=values).mark == mark
-    assert (MARKS[mark][1] == "good") == (mark in ("complete", "good", "no slow node"))
+    ("values", "mark"),
+    [({}, "measured"), ({"mark": "equal"}, "equal"), ({"mark": "equal", "confidence": "low"}, "low")],
+)
+def test_the_mark_of_a_line_is_how_far_it_can_be_trusted_else_that_of_its_topic(values, mark):
+    assert Finding("bucket", values, (), declared=Kind("bucket", SUMMARY, "Bucket size")).mark == mark
 
 
 @pytest.mark.parametrize(

@@ -52,7 +52,7 @@ def test_each_square_is_in_percent_of_the_highest_of_its_operation(results):
 def test_two_figures_stay_open_and_the_others_are_folded_below_a_heatmap(results):
     data = analyse(results)
     found = section(data)
-    [more] = found.parts
+    [_, more] = found.parts
     titles = [one.title for one in (*found.figures, *more.figures)]
     assert len(found.figures) == 2
     assert len(set(titles)) == len(titles) == len(OPERATIONS) > MOST_FIGURES_OPEN

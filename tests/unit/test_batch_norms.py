@@ -86,4 +86,4 @@ def test_implementations_are_compared_on_the_same_input_alone(tmp_path):
 
 
 def test_nothing_measured_is_no_section():
-    assert not section(report_data(make_campaign([OWN]), make_table([], MEASUREMENTS))).has_content
+    assert section(report_data(make_campaign([OWN]), make_table([], MEASUREMENTS))) is None

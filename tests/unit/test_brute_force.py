@@ -15,7 +15,7 @@ from types import SimpleNamespace
 
 import pandas as pd
 import pytest
-from synthetic import collective_cell, make_campaign, train_cell
+from synthetic import collective_cell, lines_of, make_campaign, train_cell
 from typed import cell_row, typed
 
 from regatta.store.csv_files import COLLECTED, make_table, to_csv
@@ -33,7 +33,6 @@ from regatta.topics import (
 from regatta.topics.base import ReportData, invalid_cells
 from regatta.topics.comparison import comparison_section as comparison
 from regatta.topics.scaling import scaling_section as scaling
-from regatta.topics.summary import summary
 
 SEEDS = range(30)
 CHECKED = (
@@ -138,7 +137,7 @@ def case_of(campaign, measurements, launches, **collected):
             found[finding.kind].append(finding)
     rows = list(csv.DictReader(io.StringIO(to_csv(tables["measurements"]))))
     starts = {row["launch"]: row["start_utc"] for row in csv.DictReader(io.StringIO(to_csv(tables["launches"])))}
-    lines = {line.id: line for line in summary(data)}
+    lines = lines_of(data)
     for line in list(lines.values()):  # those that became part of another
         lines |= {
             other: SimpleNamespace(values=line.values[other]) for other in ("bucket", "failed") if other in line.values
@@ -429,7 +428,7 @@ def test_what_failed_and_what_the_failures_share(case):
     most = max(map(len, groups.values()))
     assert values["num_of_cause"] == most
     largest = [rows for rows in groups.values() if len(rows) == most]
-    if len(largest) == 1 and "failed" in {line.id for line in summary(case.data)}:
+    if len(largest) == 1 and "failed" in lines_of(case.data):
         shown = re.search(r", on (\w+)", case.lines["failed"].text)
         if shown:  # most failures with this cause ran there, and others ran elsewhere
             hosts = hosts_by_launch(case.data.tables["launches"])

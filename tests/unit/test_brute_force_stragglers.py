@@ -5,12 +5,11 @@ import math
 import random
 
 import pytest
-from synthetic import analyse, edit_records
+from synthetic import analyse, edit_records, lines_of
 from synthetic_waits import write_waits
 from test_brute_force import median
 
 from regatta.topics.slow_places import stragglers
-from regatta.topics.summary import summary
 
 SEEDS = range(14)
 SHAPES = ((1, 2), (1, 4), (2, 2), (2, 4), (4, 2), (4, 1), (3, 2))
@@ -129,7 +128,7 @@ def test_persistent_ranks_and_hosts(tmp_path, seed):
     worst = [pytest.approx(max(lags.values()), rel=1e-6) for lags in (hosts, elsewhere) if lags]
     found = [finding.values for finding in stragglers(data) if finding.kind.startswith("straggler")]
     assert [values["lag_ratio"].estimate for values in found] == worst
-    straggler = next(line for line in summary(data) if line.id == "confidence").values["straggler"]
+    straggler = lines_of(data)["confidence"].values["straggler"]
     if not ranks and not hosts:
         assert straggler is None
         return

@@ -23,7 +23,7 @@ from regatta.report.findings import Finding
 from regatta.report.page import load_template
 from regatta.store.csv_files import COLLECTED, MEASUREMENTS, columns_in, make_table
 from regatta.tables.pairs import RATIO
-from regatta.topics.catalog import marks, warnings_by_cell
+from regatta.topics.warnings_section import marks, warnings_by_cell
 
 TIME = "2026-11-21T23:00:00Z"
 STACKS = ("contained", "bound")

@@ -39,14 +39,13 @@ def results(tmp_path, cells, **fields):
 def figures_of(data, kinds=("throughput", "efficiency")):
     """Return the figures of throughput, then those of efficiency."""
     section = scaling_section.section(data)
-    figures = [*section.folded[1], *section.figures] if section else []
+    figures = [figure for one in (*section.parts, section) for figure in one.figures] if section else []
     return [figure for figure in figures if figure.id.startswith(kinds)]
 
 
 def collective_figures_of(data):
     section = communication.section(data)
-    others = [figure for part in section.parts for figure in part.figures]
-    return [*section.figures, *others, *section.folded[1]]
+    return [figure for one in (section, *section.parts[::-1]) for figure in one.figures] if section else []
 
 
 def contrast(first, second):
@@ -108,7 +107,7 @@ def test_stacks_with_many_bucket_sizes_lie_over_each_other(tmp_path):
 def test_legends_and_colors_have_the_order_of_the_stacks_in_the_campaign(tmp_path):
     data = analyse(write_results(tmp_path / "r", cluster_campaign(repeats=1), CLUSTER))  # contained, then bound
     sections = [topic.section(data) for topic in TOPICS if topic.id in ("scaling", "communication")]
-    figures = [figure for section in sections for figure in (*section.figures, *section.folded[1])]
+    figures = [figure for section in sections for figure in (*section.figures, *section.parts[0].figures)]
     figures = [figure for figure in figures if figure.chart.form == "lines"]
     assert len(figures) == 8
     for figure in figures:
@@ -388,8 +387,8 @@ def test_the_first_figure_has_all_stacks_of_the_workloads_that_scale_least(tmp_p
     ]
     data = analyse(write_results(tmp_path / "r", make_campaign(cells, repeats=3), CLUSTER))
     section = next(topic for topic in TOPICS if topic.id == "scaling").section(data)
-    labels = [tuple(name.split("\n")) for name in series_of(section.headline)]
+    labels = [tuple(name.split("\n")) for name in series_of(section.headlines[0])]
     assert len(labels) == 6
     assert {stack for _, stack in labels} == {"contained", "bound"}
     assert len({batch for batch, _ in labels}) == 3
-    assert section.headline.title.split(": ")[1].startswith("3 of 4 ")  # not the lowest: each has two stacks
+    assert section.headlines[0].title.split(": ")[1].startswith("3 of 4 ")  # not the lowest: each has two stacks

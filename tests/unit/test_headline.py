@@ -9,13 +9,17 @@ from regatta.report.chart import COLORS
 from regatta.report.panels import Figure, Section, Table
 from regatta.topics.catalog import drawn_figures
 from regatta.topics.comparison.comparison_figures import changes_figure
-from regatta.topics.summary import figures_of_page, headline_figure, without_headline
+from regatta.topics.summary import figures_of_page, first_figure, without_figure
 
 
-def section(name: str, *charts, headline=None) -> Section:
-    figures = tuple(Figure(f"{name}-{n}", f"{name}-{n}", chart, Table("", (), ())) for n, chart in enumerate(charts))
-    first = headline and Figure(name, name, headline, Table("", (), ()))
-    return Section(name, "", figures=figures, headline=first)
+def figure(name: str, chart) -> Figure:
+    return Figure(name, name, chart, Table("", (), ()))
+
+
+def section(name: str, *charts, first=None) -> Section:
+    """Return a section that offers its figures, or another one, for the first screen."""
+    figures = tuple(figure(f"{name}-{number}", chart) for number, chart in enumerate(charts))
+    return Section(name, "", figures=figures, headlines=(figure(name, first),) if first else figures)
 
 
 ONE = chart(mark("ddp", 1, 90, cell="ddp"), form="rows")
@@ -24,36 +28,36 @@ CURVE = chart(mark("ddp", 1, 1, cell="a"), mark("ddp", 2, 1, cell="b"))
 
 
 @pytest.mark.parametrize(
-    ("sections", "title"),
+    ("sections", "compared", "title"),
     [
-        ([section("scaling", CURVE), section("comparisons", headline=SEVERAL)], "scaling-0"),
-        ([section("scaling", SEVERAL), section("comparisons", headline=ONE)], "comparisons"),
-        ([section("scripts", SEVERAL, CURVE), section("comparisons", headline=SEVERAL)], "scripts-0"),  # of two sizes
-        ([section("scaling", SEVERAL), section("scripts", CURVE)], "scaling-0"),
-        ([section("scaling", ONE), section("scripts", ONE, CURVE)], "scripts-1"),
-        ([section("scaling", ONE)], "scaling-0"),
-        ([section("comparisons", headline=SEVERAL)], "comparisons"),
-        ([section("sweep", headline=CURVE), section("comparisons", headline=SEVERAL)], "sweep"),
+        ([section("scaling", CURVE)], SEVERAL, "scaling-0"),
+        ([section("scaling", SEVERAL)], ONE, "comparisons"),
+        ([section("scripts", SEVERAL, CURVE)], SEVERAL, "scripts-0"),  # of two sizes
+        ([section("scaling", SEVERAL), section("scripts", CURVE)], None, "scaling-0"),
+        ([section("scaling", ONE), section("scripts", ONE, CURVE)], None, "scripts-1"),
+        ([section("scaling", ONE)], None, "scaling-0"),
+        ([], SEVERAL, "comparisons"),
+        ([section("sweep", first=CURVE)], SEVERAL, "sweep"),
     ],
 )
-def test_without_several_places_the_first_screen_has_what_is_compared(sections, title):
-    assert headline_figure(sections).title == title
+def test_without_several_places_the_first_screen_has_what_is_compared(sections, compared, title):
+    assert first_figure(sections, compared and figure("comparisons", compared)).title == title
 
 
 @pytest.mark.parametrize(
-    ("sections", "nums"),
+    ("sections", "first", "nums"),
     [
-        ([section("communication", CURVE), section("stability", CURVE)], [0, 1]),
-        ([section("communication", CURVE, CURVE)], [2]),
-        ([section("scaling", CURVE, headline=CURVE)], [1]),
-        ([section("stability", CURVE)], [1]),
-        ([section("scaling", ONE), section("comparisons", headline=SEVERAL)], [1, 0]),
-        ([section("stability")], [0]),
+        ([section("communication", CURVE), section("stability", CURVE)], "communication-0", [0, 1]),
+        ([section("communication", CURVE, CURVE)], "communication-0", [2]),
+        ([section("scaling", CURVE, first=CURVE)], "scaling", [1]),
+        ([section("stability", CURVE)], None, [1]),
+        ([section("stability")], None, [0]),
     ],
 )
-def test_the_only_figure_of_a_section_is_shown_once(sections, nums):
-    assert [len(one.figures) for one in without_headline(sections)] == nums
-    assert len(figures_of_page(sections)) == sum(nums) + (headline_figure(sections) is not None)
+def test_the_only_figure_of_a_section_is_shown_once(sections, first, nums):
+    first = first and figure(first, CURVE)
+    assert [len(one.figures) for one in without_figure(sections, first)] == nums
+    assert len(figures_of_page(sections, first)) == sum(nums) + (first is not None)
 
 
 def cells_in(figure) -> set[str]:

@@ -159,7 +159,7 @@ def peaks_by_cell(campaign, measurements):
 
 def figures_of(times, **more):
     section = communication.section(report_data(*tables_of(times, **more)))
-    return [*section.figures, *section.folded[1]]
+    return [*section.figures, *section.parts[0].figures]
 
 
 def guides_of(figure) -> list[tuple[str, float]]:

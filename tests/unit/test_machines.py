@@ -10,9 +10,9 @@ from regatta.kit.kinds import LOW, NOTE
 from regatta.report.cell_launches import other_results
 from regatta.store.csv_files import MEASUREMENTS, make_table
 from regatta.tables.times import hosts_by_launch
-from regatta.topics import catalog
 from regatta.topics.machines import TOPIC, findings
 from regatta.topics.timeline import overlaps
+from regatta.topics.warnings_section import warnings
 
 
 def headers_of(data, gpus, device="cuda"):
@@ -161,7 +161,7 @@ def test_damaged_files_are_named_first_with_the_command_that_repairs(tmp_path):
     assert (damaged.kind, damaged.values) == ("damaged_store", {"num_torn": 1, "num_invalid": 0})
     assert (ahead.kind, ahead.values) == ("after_now", {"num": 1})
     assert [TOPIC.stated(finding).rank for finding in (damaged, ahead)] == [LOW, NOTE]
-    assert catalog.warnings(data)[0].values == damaged.values
+    assert warnings(data)[0].values == damaged.values
 
 
 def test_a_line_that_a_killed_job_left_is_a_note(tmp_path):

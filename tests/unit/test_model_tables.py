@@ -12,6 +12,7 @@ from synthetic import (
     cluster_campaign,
     collective_cell,
     laptop_campaign,
+    lines_of,
     make_campaign,
     make_report,
     report_data,
@@ -26,7 +27,6 @@ from regatta.store.csv_files import MEASUREMENTS, make_table
 from regatta.tables.amdahl import scaling_models_table
 from regatta.topics import fitted_models as fits
 from regatta.topics.fitted_models import model_table
-from regatta.topics.summary import summary
 
 
 @pytest.fixture(scope="module")
@@ -173,7 +173,7 @@ def test_an_operation_is_latency_bound_up_to_a_size_at_the_largest_shape(tmp_pat
         curves = models[(models["operation"] == values["operation"]) & (models["world_size"] == 8)]
         assert values["low_bytes"] <= curves["half_bandwidth_bytes"].min()
         assert values["high_bytes"] >= curves["half_bandwidth_bytes"].max()
-    line = next(line for line in summary(data) if line.id == "communication")
+    line = lines_of(data)["communication"]
     assert line.values["latency_bound_below_bytes"] == [reduce["low_bytes"], reduce["high_bytes"]]
 
 
@@ -187,7 +187,7 @@ def test_stacks_whose_crossover_sizes_differ_have_a_finding_each(tmp_path):
     first, second = (finding for finding in fits.findings(data) if finding.kind == "crossover_size")
     assert (first.values["stacks"], second.values["stacks"]) == (["first"], ["second"])
     assert second.values["low_bytes"] == pytest.approx(10 * first.values["low_bytes"], rel=0.05)
-    line = next(line for line in summary(data) if line.id == "communication")
+    line = lines_of(data)["communication"]
     assert line.values["latency_bound_below_bytes"] in [
         [finding.values["low_bytes"], finding.values["high_bytes"]] for finding in (first, second)
     ]

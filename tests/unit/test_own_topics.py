@@ -3,14 +3,13 @@
 import re
 
 import pytest
-from synthetic import analyse, make_campaign, write_results
+from synthetic import analyse, lines_of, make_campaign, write_results
 from synthetic_own import MACHINE, program_cell, script_cell, write_own
 
 from regatta.core.text import three
 from regatta.tables.cells import cells_table
 from regatta.topics import programs, scripts
 from regatta.topics.status_matrix import status_matrix
-from regatta.topics.summary import summary
 
 
 def by_kind(found) -> dict:
@@ -73,9 +72,9 @@ def test_of_uncertain_efficiencies_the_highest_is_stated_before_the_judgement(tm
     found = by_kind(scripts.findings(data))["scripts"].values
     assert "lowest" not in found
     assert (found["uncertain"].estimate, found["uncertain"].low, found["uncertain"].high) == (0.9, 0.5, 1.6)
-    [line] = [line for line in summary(data) if line.id == "scripts"]
+    line = lines_of(data)["scripts"]
     assert re.findall(r"\d+(?= %|\N{EN DASH})", line.lead) == ["90", "95", "50", "160"]
-    assert line.mark == "uncertain"
+    assert scripts.TOPIC.stated(scripts.findings(data)[0]).mark == "uncertain"
 
 
 def test_each_script_and_program_has_a_finding_and_figures(tmp_path):

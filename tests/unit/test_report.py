@@ -1,6 +1,5 @@
 import json
 import re
-from dataclasses import replace
 from html import unescape
 from html.parser import HTMLParser
 from pathlib import Path
@@ -16,6 +15,7 @@ from synthetic import (
     edit_records,
     laptop_campaign,
     laptop_faults,
+    lines_of,
     make_campaign,
     make_report,
     train_cell,
@@ -31,7 +31,7 @@ from regatta.report.panels import Figure, Section, Table
 from regatta.topics import machines
 from regatta.topics.base import unreliable_cells
 from regatta.topics.catalog import TABLES, render
-from regatta.topics.summary import headline_figure, summary
+from regatta.topics.summary import first_figure
 
 SCRIPTS = Path(__file__).resolve().parents[2] / "workflow" / "scripts"
 STYLE = re.compile(r"(left|right): [\d.]+%(; width: [\d.]+%)?|([\w-]+: ?[^:;]+(; ?|$))*")
@@ -179,7 +179,7 @@ def test_a_campaign_in_which_everything_failed_still_has_a_report(tmp_path):
     slots = [(cell["id"], repeat) for cell in campaign["cells"] for repeat in range(3)]
     faults = dict.fromkeys(slots, ("failed", "launch", "torch cannot be imported"))
     data = analyse(write_results(tmp_path / "r", campaign, LAPTOP, faults))
-    failed = next(line for line in summary(data) if line.id == "failed").values
+    failed = lines_of(data)["failed"].values
     assert (failed["num_failed"], failed["num_of_cause"]) == (51, 51)
     assert re.findall('<figure id="([^"]*)"', render(data)) == ["gantt"]
 
@@ -235,7 +235,7 @@ def test_measurements_beside_other_ranks_are_warned_of_with_their_number(tmp_pat
     shared = next(finding for finding in machines.findings(data) if finding.kind == "shared_hosts")
     assert shared.values == {"num": 2, "num_ok": len(data.ok), "most_other_ranks": 4}
     assert set(shared.cells) == set(cells[:2]) <= unreliable_cells(data)
-    confidence = next(line for line in summary(data) if line.id == "confidence").values
+    confidence = lines_of(data)["confidence"].values
     assert (confidence["word"], confidence["num_unreliable"]) == ("low", len(unreliable_cells(data)))
     assert {"shared_hosts", "damaged_store"} & {reason["kind"] for reason in confidence["reasons"][:2]}
 
@@ -395,14 +395,9 @@ def test_the_figure_of_the_first_screen_is_that_of_the_first_section_that_has_on
     def figure(name: str) -> Figure:
         return Figure(name, name, chart(mark("a", 1, 1)), Table("", (), ()))
 
-    scaling = Section("scaling", "", figures=(figure("efficiency-1"),))
-    communication = Section("communication", "", figures=(figure("bandwidth-1"), figure("bandwidth-2")))
-    stability = Section("stability", "", figures=(figure("variation"),))
-    for sections, title in (
-        ([communication, stability], "bandwidth-1"),
-        ([communication, scaling], "efficiency-1"),
-        ([replace(scaling, headline=figure("all")), communication], "all"),
-    ):
-        found = headline_figure(sections)
+    scaling = Section("scaling", "", headlines=(figure("efficiency-1"),))
+    communication = Section("communication", "", headlines=(figure("bandwidth-1"), figure("bandwidth-2")))
+    for sections, title in (([communication], "bandwidth-1"), ([scaling, communication], "efficiency-1")):
+        found = first_figure(sections, None)
         assert (found.id, found.title) == ("headline", title)
-    assert headline_figure([stability]) is None
+    assert first_figure([], None) is None

@@ -13,10 +13,10 @@ from synthetic import LAPTOP, analyse, edit_records, make_campaign, write_result
 from regatta.kit.kinds import FAIR, LOW, NOTE, filled
 from regatta.store.csv_files import MEASUREMENTS, make_table, plain_rows
 from regatta.tables.slow_launches import SLOW_LAUNCHES, p_of_each, slow_launches_table
-from regatta.topics.catalog import warnings
 from regatta.topics.slow_places import LAUNCHES as TOPIC
 from regatta.topics.slow_places import slow_launches as findings
 from regatta.topics.summary import answer_json
+from regatta.topics.warnings_section import warnings
 
 SIZES = (1024, 4096, 16384, 65536, 262144, 1048576)
 CELLS = [cell_of("host", size) for size in SIZES]

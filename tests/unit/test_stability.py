@@ -49,12 +49,12 @@ def test_cells_that_vary_beyond_the_limit_are_listed_the_worst_first(tmp_path):
 def test_without_a_straggler_the_times_by_rank_are_folded(tmp_path):
     none = analyse(write_waits(tmp_path / "none", (2, 4), {}))
     part = part_of(none, "stragglers")
-    assert part.summary
+    assert part.is_folded
     [figure] = part.figures
     assert [row[0] for row in figure.table.rows] == [str(rank) for rank in range(8)]
     assert {row[1] for row in figure.table.rows} == {"node000", "node001"}
     slow = part_of(analyse(write_waits(tmp_path / "slow", (2, 4), {3: 0.06})), "stragglers")
-    assert slow.summary == ""
+    assert not slow.is_folded
     assert [figure.id for figure in slow.figures] == ["rank-times"]
 
 

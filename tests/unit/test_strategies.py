@@ -85,7 +85,7 @@ def test_memory_is_the_largest_over_launches():
     assert (row["saved_bytes"], row["peak_rss_bytes"]) == (12, 7)
     [shown] = memory.section(data).tables
     assert [row[1:] for row in shown.rows] == [("12", "7")]
-    assert not memory.section(report_of((cell, []))).has_content
+    assert memory.section(report_of((cell, []))) is None
 
 
 def test_the_table_of_a_figure_has_exposed_time_and_its_range(wording):
@@ -121,7 +121,7 @@ def test_a_strategy_without_a_step_to_compare_with_has_no_marks():
     assert figure.chart.frame["cell"].tolist() == [cells[0][0]["id"]]
     assert second[1:3] == ("0/3", "100")
     assert set(second[3:]) == {"n/a"}
-    assert figures_of(cells[1]) == ()
+    assert strategies.section(report_of(cells[1])) is None
 
 
 def test_a_figure_has_the_share_of_each_launch_over_the_ranks_and_a_line_for_each_stack():

@@ -9,7 +9,7 @@ import pytest
 from drawn import texts_of
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from synthetic import analyse, analyse_files, collective_cell, edit_launches, report_data
+from synthetic import analyse, analyse_files, collective_cell, edit_launches, lines_of, report_data
 from synthetic_sweep import FAULTS, MORE, SLOWDOWNS, sweep_campaign, write_sweep
 from typed import sweep_nodes_table, sweep_pairs_table, typed
 
@@ -22,7 +22,6 @@ from regatta.store.csv_files import MEASUREMENTS, make_table
 from regatta.store.nodes import blame_nodes
 from regatta.topics import catalog, machines
 from regatta.topics import sweep_section as sweep
-from regatta.topics.summary import summary
 
 
 def measured(campaign: dict, seconds: dict) -> pd.DataFrame:
@@ -169,12 +168,13 @@ def test_slow_and_failed_nodes_are_named_and_the_others_are_not(of_nodes):
     assert (second.values["hosts"], second.values["num"], second.values["num_workloads"]) == ("n17", 3, 3)
     assert 1.07 < second.values["low"] < second.values["ratio"] < second.values["high"] < 1.10
     assert (second.words["name"], second.words["several"]) == ("n17", 3)
-    [line] = [line for line in summary(of_nodes) if line.id == "nodes"]
+    line = lines_of(of_nodes)["nodes"]
     assert (line.values["num_slower"], line.values["num_nodes"]) == (2, 24)
     assert line.values["nodes"]["failed"] == ["n9"]
     line_of_nodes = sweep.findings(of_nodes)[0]
-    step = sweep.TOPIC.stated(line_of_nodes).next_step
-    assert "[n9, n5, n17]" in step
+    stated = sweep.TOPIC.stated(line_of_nodes)
+    assert "[n9, n5, n17]" in stated.next_step
+    assert stated.mark == "failed"
     assert (line_of_nodes.values["num_checked"], line_of_nodes.values["num_planned"]) == (23 * 18, 24 * 18)
     assert "{failed}" in lead_of(of_nodes)
 
@@ -195,17 +195,24 @@ def test_a_healthy_node_that_is_avoided_is_readmitted(tmp_path):
     for host in ("n2", "n3"):
         blame_nodes(folder, [host], "batch", "7", "it failed")
     data = analyse(folder)
+    assert sweep.TOPIC.stated(sweep.findings(data)[0]).mark == "slow"
     [finding] = [finding for finding in sweep.findings(data) if finding.kind == "healthy_avoided"]
     assert (finding.values["hosts"], finding.values["num"]) == ("n2", 1)
     assert f"results/{data.campaign.name} n2" in sweep.TOPIC.stated(finding).next_step
 
 
+def test_nodes_are_called_good_if_all_have_a_verdict(tmp_path):
+    data = analyse(write_sweep(tmp_path / "sweep", sweep_campaign(["n1", "n2", "n3", "n4"], messages=(2**28,))))
+    assert sweep.TOPIC.stated(sweep.findings(data)[0]).mark == "no slow node"
+
+
 @pytest.mark.parametrize(("repeats", "faults"), [(1, {}), (2, {("n1", r): FAULTS["n9", 0] for r in range(2)})])
 def test_too_few_launches_are_no_clean_bill_of_health(repeats, faults, tmp_path):
     data = analyse(write_sweep(tmp_path / "sweep", sweep_campaign(["n1", "n2", "n3"], repeats=repeats), {}, faults))
-    [line] = [line for line in summary(data) if line.id == "nodes"]
+    line = lines_of(data)["nodes"]
     assert "{num_settled}" not in lead_of(data)
     assert line.values["nodes"]["equivalent"] == []
+    assert sweep.TOPIC.stated(sweep.findings(data)[0]).mark == ("failed" if faults else "uncertain")
 
 
 def test_an_inconclusive_node_is_named_with_its_effect_the_largest_first(tmp_path):
@@ -215,7 +222,7 @@ def test_an_inconclusive_node_is_named_with_its_effect_the_largest_first(tmp_pat
     campaign = one_cell(names)
     data = analyse(write_sweep(tmp_path / "sweep", campaign))
     data.tables["sweep_nodes"] = sweep_nodes_table(campaign, measured(campaign, times))
-    [line] = [line for line in summary(data) if line.id == "nodes"]
+    line = lines_of(data)["nodes"]
     uncertain = line.values["inconclusive"]
     assert [effect["hosts"] for effect in uncertain[:2]] == ["n5", "n2"]
     assert uncertain[0]["ratio"] == pytest.approx(1.2)
@@ -241,13 +248,13 @@ def test_nodes_that_the_plan_skipped_are_listed_with_the_reason(tmp_path):
     campaign["cells"] = [cell for cell in campaign["cells"] if cell not in down]
     campaign["skipped"] = [cell | {"reason": "node n2 is drained (bad DIMM)"} for cell in down]
     data = analyse(write_sweep(tmp_path / "sweep", campaign))
-    [line] = [line for line in summary(data) if line.id == "nodes"]
+    line = lines_of(data)["nodes"]
     assert line.values["skipped"] == {"n2": campaign["skipped"][0]["reason"]}
     assert line.values["num_nodes"] == 2
 
 
 def test_a_figure_has_a_mark_for_each_node_and_those_that_failed_are_last_and_named(of_nodes, drawing):
-    figure = sweep.section(of_nodes).headline
+    figure = sweep.section(of_nodes).headlines[0]
     hosts, frame, texts = (
         {", ".join(cell.hosts) for cell in of_nodes.campaign.cells},
         figure.chart.frame,
@@ -264,10 +271,10 @@ def test_a_figure_has_a_mark_for_each_node_and_those_that_failed_are_last_and_na
 
 
 def test_the_first_figure_has_the_workload_of_the_summary_and_the_contents_count_failed_nodes(of_nodes):
-    section, [line] = sweep.section(of_nodes), [line for line in summary(of_nodes) if line.id == "nodes"]
+    section, line = sweep.section(of_nodes), lines_of(of_nodes)["nodes"]
     [largest] = line.values["largest"]
     assert largest["workload"] == "ResNet-50"
-    assert section.headline.title == "Nodes: ResNet-50"
+    assert section.headlines[0].title == "Nodes: ResNet-50"
     assert section.state[0].split(", ") == ["1 failed", "2 slower"]
 
 
@@ -276,7 +283,7 @@ def test_a_node_that_was_not_measured_has_no_result_in_the_figure():
     times = {(f"n{n}",): [1.0, 1.01, 1.02] for n in range(1, 5)} | {("n5",): []}
     table = sweep_nodes_table(typed(campaign), measured(campaign, times))
     data = report_data(campaign, measured(campaign, times), sweep_nodes=table, sweep_pairs=table[:0])
-    frame = sweep.section(data).headline.chart.frame
+    frame = sweep.section(data).headlines[0].chart.frame
     assert frame.loc[frame["x"].notna(), "series"].tolist()[4:] == ["no result"]
 
 

@@ -192,7 +192,7 @@ def test_the_idle_time_of_allocations_has_its_hours_and_share():
 
 def test_the_section_lists_the_launches():
     shown = section(data_of([launch()], [job(0, 54)], device="cpu"))
-    [launches] = shown.tables
+    launches = shown.figures[0].table
     assert launches.rows == (("0 s", "40 s", BATCH, "host", "2×4", "n1, n2", "3", "0"),)  # what a bar's title says
     assert shown.state[0] == "26 % idle"
 
@@ -205,7 +205,7 @@ def test_without_recorded_jobs_there_are_launches_and_no_shares():
     assert found["allocated_time"].values == {"num": 1}  # no hours
     assert TOPIC.stated(found["allocated_time"]).text
     assert findings(data_of([], [])) == []
-    assert not section(data_of([], [])).has_content
+    assert section(data_of([], [])) is None
 
 
 def test_the_axis_is_broken_only_at_gaps_longer_than_all_launches_together():
@@ -283,8 +283,8 @@ def test_all_of_64_nodes_are_shown_and_of_more_those_with_failures_are_among_the
     shown = shown_rows(rows_of_chart(launches))
     assert (len(shown), shown[-3:]) == (64, ["n61", "n68", "n69"])
     assert len(shown_rows(rows_of_chart(launches[:64]))) == 64
-    assert "6 of 70 nodes" in section(data_of(launches, [])).content["note"]
-    assert section(data_of(launches[:64], [])).content["note"] == ""
+    assert "6 of 70 nodes" in section(data_of(launches, [])).lead
+    assert "nodes" not in section(data_of(launches[:64], [])).lead
 
 
 def test_beyond_100_launches_a_bar_sums_consecutive_ones_of_a_batch_by_part():
@@ -306,7 +306,7 @@ def test_beyond_100_launches_a_bar_sums_consecutive_ones_of_a_batch_by_part():
     parts = {"launch startup": 1100 + 11 * rest, "imports": 500 + 5 * rest, "setup and checks": 300}
     parts |= {"warm-up": 600 + 6 * rest, "measuring": 1500 + 15 * rest, "failed": 16}
     assert sums == pytest.approx(parts)
-    assert section(data_of(launches, [])).content["note"] != ""
+    assert "sums several" in section(data_of(launches, [])).lead
     single = rows_of_chart(launches[:100])["n7"]
     assert len({bar[3] for bar in single}) == 100
 
@@ -320,15 +320,15 @@ def test_a_sum_of_launches_does_not_span_a_gap_of_the_axis():
 
 
 def test_shares_of_all_launches_are_stated_unless_the_finding_on_allocations_has_them():
-    spent = section(data_of([launch(0, 0, 40), launch(1, 50, 90)], [])).content["spent"]
-    assert list(map(float, re.findall(r"[\d.]+", spent))) == [40, 7.5, 15, 38]
-    assert section(data_of([launch()], [job()])).content["spent"] == ""
+    spent = section(data_of([launch(0, 0, 40), launch(1, 50, 90)], [])).lead
+    assert list(map(float, re.findall(r"([\d.]+) %", spent))) == [40, 7.5, 15, 38]
+    assert section(data_of([launch()], [job()])).lead == ""
 
 
 @pytest.mark.usefixtures("drawing")
 def test_a_part_of_a_launch_is_a_bar_on_each_of_its_hosts_and_has_its_row(tmp_path):
-    content = section(analyse(write_nights(tmp_path / "r"))).content
-    figure = content["figure"]
+    shown = section(analyse(write_nights(tmp_path / "r")))
+    [figure] = shown.figures
     bars = ElementTree.fromstring(figure.svg).findall(".//path[@data-mark]")
     # By shape: 6 launches on 1 host, 6 on 2, 6 on 4, 6 on 2, each of 5 parts; 3 on 2 hosts have a sixth, the failed one,
     # and one on 4 hosts has only startup, imports and failure.
@@ -336,7 +336,7 @@ def test_a_part_of_a_launch_is_a_bar_on_each_of_its_hosts_and_has_its_row(tmp_pa
     marks = figure.chart.marks.iloc[[int(bar.get("data-mark")) for bar in bars]]
     assert marks["launch"].nunique() == 24
     assert len(bars) == 5 * 24 + 3 - 2  # one element on all hosts
-    assert content["note"] == ""
+    assert shown.lead == ""
 
 
 def test_times_are_read_from_the_request_else_from_the_first_line(tmp_path):

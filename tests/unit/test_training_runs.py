@@ -5,7 +5,7 @@ import json
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from synthetic import analyse, make_campaign, make_header, report_data, write_lines
+from synthetic import analyse, lines_of, make_campaign, make_header, report_data, write_lines
 from synthetic_training import run_cell, run_record
 from typed import cell_row, collect, make_tables, read_collected
 
@@ -14,7 +14,6 @@ from regatta.store.collect import write_collected
 from regatta.store.csv_files import MEASUREMENTS, make_table
 from regatta.store.records import number, problem_of, training_of
 from regatta.tables.cells import columns_with, rows_of
-from regatta.topics.summary import summary
 from regatta.topics.training_runs import (
     TOPIC,
     findings,
@@ -235,6 +234,6 @@ def test_the_finding_lists_the_runs_that_may_be_as_fast_and_names_no_slowest(tmp
     assert (first.values["compared"], first.values["fastest"], len(first.values["near"])) == (3, "ddp", 1)
     assert second.values["num_candidates"] == 1
     assert second.values["compared"] is None
-    [line] = [line for line in summary(data) if line.id == "training_runs"]
+    line = lines_of(data)["training_runs"]
     assert line.values["total_s"] == first.values["total"].estimate
     assert TOPIC.kinds[0].name in line.id

@@ -72,8 +72,10 @@ class Value:
 class Kind:
     """A kind of findings. lead: the statement. parts: sentences that qualify it. advice: what to do.
 
-    next_step: the same in a few words for the summary, with the command. line: of the summary, its id in answer.json;
-    default: the name. help: what it means, under Methods by `term`.
+    next_step: the same in a few words for the summary, with the command. key: in answer.json, the id of a line of the
+    summary (default: the name); of a warning, where the line on confidence has its numbers, all of them after [].
+    place: of a line among the others. mark: the word of its sign. has_badge: tables mark its cells, although it is a
+    note. help: what it means, under Methods by `term`.
 
     A template is a str.format text with names of values. A list is joined; the format of an integer is its noun
     ("{num:launch/launches}"). Of several alternatives, the first whose values are all known is used; a part without one
@@ -86,7 +88,10 @@ class Kind:
     parts: tuple[Template, ...] = ()
     advice: Template = ""
     next_step: Template = ""
-    line: str = ""
+    key: str = ""
+    place: int = 5
+    mark: Template = ("{confidence}", "{mark}", "measured")
+    has_badge: bool = False
     term: str = ""
     help: str = ""
 

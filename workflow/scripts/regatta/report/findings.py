@@ -13,7 +13,7 @@ from markupsafe import Markup, escape
 
 from regatta.core.files import address
 from regatta.core.text import is_unknown, three
-from regatta.kit.kinds import Kind, filled
+from regatta.kit.kinds import Kind, Value, filled
 from regatta.store.csv_files import COLLECTED
 
 UNIT = re.compile(r"(?<=\d) (?=%|[kMGT]i?B|samples/s|tokens/s|s\b|ms\b|percentage points)")
@@ -46,13 +46,14 @@ class Finding:
     """One main result. values: by name, in the units of the tables. sources: rows behind it.
 
     words: names and texts that only its sentences need. declared: its kind, of its topic (`Topic.stated`).
+    confidence, in values: how far a line of the summary can be trusted, if not fully.
     """
 
     kind: str
     values: dict[str, object]
     sources: tuple[Source, ...]
     cells: tuple[str, ...] = ()
-    anchor: str = ""  # anchor on the page; the topic's section if empty
+    anchor: str = ""  # anchor on the page; if empty, the list of warnings, or the topic's section
     words: dict[str, object] = field(default_factory=dict)
     declared: Kind | None = None
 
@@ -76,6 +77,22 @@ class Finding:
     @property
     def next_step(self) -> str:
         return filled(self.declared.next_step, self.values | self.words)
+
+    @property
+    def key(self) -> str:
+        return self.declared.key or self.kind
+
+    @property
+    def mark(self) -> str:
+        return filled(self.declared.mark, self.values | self.words)
+
+    @property
+    def numbers(self) -> dict[str, object]:
+        """Return its values as answer.json has them."""
+        found: dict[str, object] = {}
+        for name, value in self.values.items():
+            found |= value.by_name(name) if isinstance(value, Value) else {name: value}
+        return found
 
 
 def with_code(text: str) -> Markup:

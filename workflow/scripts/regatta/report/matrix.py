@@ -15,6 +15,7 @@ from regatta.model.frozen import Cell
 WITHIN_SQUARE = ("bucket_cap_mb", "message_bytes")  # ordered axes: a square has all sizes of its workload and shape
 MOST_ROWS_OPEN = 20  # with more rows, rows are low or groups are folded
 MOST_ROWS_DENSE = 200  # with more low rows, groups are folded
+MOST_COLUMNS_BESIDE = 3  # of a matrix with high rows, beside a figure
 LIGHTEST, LEAST_SPAN = 0.15, 0.1  # place of the lowest level on the color scale; minimum range of levels
 STATES = {  # state of a square -> what the key says of it
     "uncertain": "uncertain",
@@ -88,6 +89,11 @@ class Matrix:
     def is_dense(self) -> bool:
         """Whether its rows are low, each with the name of its group."""
         return self.most_open < self.num_rows <= self.most_dense
+
+    @property
+    def is_narrow(self) -> bool:
+        """Whether it fits beside a figure."""
+        return self.is_dense or len(self.columns) <= MOST_COLUMNS_BESIDE
 
     @cached_property
     def open_and_folded(self) -> tuple[dict, dict]:

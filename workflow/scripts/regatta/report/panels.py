@@ -104,6 +104,11 @@ class Figure:
         return draw(self.chart, self.id, self.title)
 
     @property
+    def is_wide(self) -> bool:
+        """Whether it has the width of the page, where it scrolls if need be."""
+        return self.chart.form == "hosts"
+
+    @property
     def columns(self) -> list[list[str]]:
         """Return the columns of its marks as texts with a heading, numbers with six significant digits."""
         marks = self.chart.marks
@@ -120,12 +125,12 @@ def _digits(value: object) -> str:
 
 @dataclass(frozen=True)
 class Section:
-    """A part of the report. lead: its first sentences.
+    """A part of the report: findings, then figures, then tables. lead: its first sentences.
 
-    template: file in workflow/report/ for a section with more than figures and tables; it receives `content`.
-    state: text and CSS class for the table of contents, such as ("3 not ok", "bad"). folded: summary and figures of
-    another view of the same cells. parts: sections inside it, below its figures. summary: folds a part under this text.
-    headline: figure of the first screen, if not the first one.
+    template: file in workflow/report/ of matrices or failures, above the figures; it receives `content`. state: text
+    and CSS class for the table of contents, such as ("3 not ok", "bad"); what is "good" takes one line. parts: sections
+    inside it, below the others. is_folded: whether a part is folded under its title. headlines: figures for the first
+    screen, the best first.
     """
 
     id: str
@@ -136,14 +141,9 @@ class Section:
     template: str = ""
     content: dict = field(default_factory=dict)
     state: tuple[str, str] = ("", "")
-    folded: tuple[str, tuple[Figure, ...]] = ("", ())
     parts: tuple["Section", ...] = ()
-    summary: str = ""
-    headline: Figure | None = None
-
-    @property
-    def has_content(self) -> bool:
-        return bool(self.figures or self.tables or self.template or self.parts or self.summary)
+    is_folded: bool = False
+    headlines: tuple[Figure, ...] = ()
 
 
 def drawn_and_listed(figures: Sequence[Figure], most: int = MOST_FIGURES) -> tuple[list[Figure], list[Figure]]:

@@ -305,17 +305,18 @@ def section_of(
     figures: Iterable[Figure] = (),
     tables: Iterable[Table] = (),
     **more: object,
-) -> Section:
+) -> Section | None:
     """Return a section of figures and tables: sentences of the topic, and how to read the figures. topic: id, title.
 
-    rows: all cells, of which those without the column have no mark.
+    rows: all cells, of which those without the column have no mark. None without figures and tables.
     """
     figures, tables = tuple(figures), tuple(tables)
+    if not (figures or tables):
+        return None
     drawn, _ = drawn_and_listed(figures)
     of_launches = [figure for figure in drawn if {"launch 1", "minimum"} & {*figure.chart.frame}]
     lead = [*sentences, how_to_read(rows, column, of_launches)] if of_launches else sentences
-    lead = " ".join(filter(None, lead)) if figures or tables else ""
-    return Section(*topic, lead=lead, figures=figures, tables=tables, **more)
+    return Section(*topic, " ".join(filter(None, lead)), figures, tables, **more)
 
 
 def how_to_read(rows: pd.DataFrame, column: Column, figures: Sequence[Figure]) -> str:

@@ -18,7 +18,7 @@ from regatta.core.benchmarks import SAMPLES_LABEL, load_benchmark
 from regatta.core.names import CellName
 from regatta.core.text import is_unknown
 from regatta.kit.columns import Column, Columns, Row, table_rows
-from regatta.kit.kinds import FAIR, LOW, Kind
+from regatta.kit.kinds import FAIR, LOW, WARNINGS, Kind
 from regatta.model.frozen import FrozenCampaign
 from regatta.report.commands import command_words
 from regatta.report.findings import Finding
@@ -40,6 +40,7 @@ FASTEST = (  # parts of a kind that name the fastest cell and those that may be 
     "Within noise: {near}.",
     "Undecided: {num_undecided} with one launch.",
 )
+WARNED = "warnings"  # anchor of the list of warnings
 MOST_MARKED_RATIO = 0.2  # of all cells: a mark on more says nothing
 
 
@@ -319,6 +320,7 @@ class Topic:
             raise ValueError(f"topic '{self.id}' has findings and no kinds, which turn them into text")
 
     def stated(self, finding: Finding) -> Finding:
-        """Return a finding with its kind, and with the topic's section unless it names another."""
+        """Return a finding with its kind, and where it is shown unless it names another place: `Finding.anchor`."""
         kind = next(kind for kind in self.kinds if kind.name == finding.kind)
-        return replace(finding, declared=kind, anchor=finding.anchor or self.id)
+        place = WARNED if kind.rank in WARNINGS else self.id
+        return replace(finding, declared=kind, anchor=finding.anchor or place)

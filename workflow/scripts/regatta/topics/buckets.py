@@ -159,6 +159,7 @@ KINDS = (
                 "{worst_bucket_cap_mb:g} MiB: {worst_cost_ratio:number} slower ({worst_cost_ratio:ends})",
             ),
         ),
+        place=2,
         term="Best bucket",
         help="The size with the lowest pipelined step time, or one within noise of it: multiple comparisons with the"
         f" best, 95 %. Equal: the interval of each cost ends at or below {100 * EQUAL_RATIO:g} %. Undecided: one"
@@ -193,7 +194,7 @@ def findings(data: ReportData) -> list[Finding]:
         values = {"best_mb": best["bucket_cap_mb"], "cost_ratio": settings[worst["cell"]].value}
         words = {"name": data.names[worst["cell"]], "num_several": len(groups) if len(groups) > 1 else None}
         words["groups"] = groups_text(groups)
-        found.append(Finding("bucket_cost", values, (of_cells("cells", cells),), cells, "bucket", words))
+        found.append(Finding("bucket_cost", values, (of_cells("cells", cells),), cells, words=words))
     return found
 
 
@@ -255,9 +256,10 @@ def _summary(groups: list[list[dict]], settings: SettingsOfCells) -> Finding:
     else:
         words["best"] = any_of([f"{size:g}" for size in chosen]) + " MiB"
         words |= {f"near_{name}": text for name, text in cost.items()} if len(chosen) > 1 else {}
+    words["mark"] = "equal" if "equal" in words else "measured" if "best" in words else "uncertain"
     cells = tuple(cell["cell"] for cell in every)
-    return Finding("bucket", values, (of_cells("cells", cells),), cells, "bucket", words)
+    return Finding("bucket", values, (of_cells("cells", cells),), cells, words=words)
 
 
 TABLES = {"settings": TableSpec.of(SETTINGS, settings_table, "cells", "measurements")}
-TOPIC = Topic(*("buckets", "Bucket size", TABLES, section, findings), kinds=KINDS, benchmarks=("train_step",))
+TOPIC = Topic(*("bucket", "Bucket size", TABLES, section, findings), kinds=KINDS, benchmarks=("train_step",))

@@ -9,9 +9,8 @@ import pandas as pd
 
 from regatta.core.errors import UserError
 from regatta.core.files import check_listed
-from regatta.core.text import plural
 from regatta.kit.columns import Columns
-from regatta.kit.kinds import NOTE, RESULT, WARNINGS
+from regatta.kit.kinds import FAIR, LOW, NOTE, RESULT
 from regatta.model.frozen import FrozenCampaign
 from regatta.report import explore, page
 from regatta.report.findings import Finding
@@ -44,11 +43,13 @@ from regatta.topics import (
     sync_batchnorm,
     timeline,
     training_runs,
+    warnings_section,
 )
 from regatta.topics.base import ReportData, TableSpec, Topic
 from regatta.topics.comparison import comparison_section as comparison
 from regatta.topics.scaling import scaling_section as scaling
-from regatta.topics.summary import MARKS, answer_json, figures_of_page, headline_figure, summary, without_headline
+from regatta.topics.summary import MARKS, answer_json, figures_of_page, headline_figure, summary, without_figure
+from regatta.topics.warnings_section import marks, warnings, warnings_by_cell
 
 TOPICS: tuple[Topic, ...] = (
     machines.TOPIC,  # these two have no section; their warnings come first
@@ -68,6 +69,7 @@ TOPICS: tuple[Topic, ...] = (
     custom.TOPIC,
     sync_batchnorm.TOPIC,
     stability.TOPIC,
+    warnings_section.TOPIC,
     slow_places.RANKS,
     percentiles.TOPIC,
     stability.PRECISION,
@@ -212,7 +214,8 @@ def render(data: ReportData) -> str:
 
 def drawn_figures(data: ReportData) -> list[Figure]:
     """Return the figures that the report draws, in the page's order."""
-    return figures_of_page(sections(data))
+    shown = sections(data)
+    return figures_of_page(shown, headline_figure(data, shown))
 
 
 def terms(data: ReportData) -> list[tuple[str, str]]:
@@ -236,13 +239,12 @@ def _has_rows(topic: Topic, data: ReportData) -> bool:
 def _content(data: ReportData, shown: list[Section]) -> dict:
     """Return the variables of report.html.j2. shown: sections."""
     campaign, measurements, warned = data.campaign, data.measurements, warnings(data)
-    block = explore.data_block(data, warnings_by_cell(warned), marks(data, warned))
-    unverified = warnings_by_cell([one for one in warned if one.declared is programs.UNVERIFIED])
-    marked = unverified | marks(data, warned)
+    marked = marks(data, warned)
+    block = explore.data_block(data, warnings_by_cell(warned), marked)
     num_launches = len(launch_paths(data.launches))
-    headline, indices = headline_figure(shown), explore.cell_indices(campaign)
-    block["figures"] = explore.figure_columns(figures_of_page(shown), indices)
-    shown = without_headline(shown)
+    headline, indices = headline_figure(data, shown), explore.cell_indices(campaign)
+    block["figures"] = explore.figure_columns(figures_of_page(shown, headline), indices)
+    shown = without_figure(shown, headline)
     return {
         "campaign": campaign,
         "campaign_text": page.text_without_secrets(campaign),
@@ -258,7 +260,7 @@ def _content(data: ReportData, shown: list[Section]) -> dict:
         "num_missing": int((measurements["status"] == "not_measured").sum()),
         "num_other_launches": num_launches - measurements["launch"].dropna().nunique(),
         "cell_names": data.names,
-        "marks": marked,
+        "marks": warnings_by_cell([one for one in warned if one.declared.has_badge]) | marked,
         "findings": findings_by_section(data),
         "sections": shown,
         "contents": page.contents(shown),
@@ -281,56 +283,23 @@ def write_report(data: ReportData, path: Path) -> None:
     write_json(path.with_name("answer.json"), answer_json(data))
 
 
-@base.once_per_report
-def warnings(data: ReportData) -> list[Finding]:
-    """Return the warnings, the worst first, then in the page's order."""
-    found = [finding for finding in data.findings if finding.rank in WARNINGS]
-    return sorted(found, key=lambda finding: WARNINGS.index(finding.rank))
-
-
-def warnings_by_cell(warned: list[Finding]) -> dict[str, str]:
-    """Return what the warnings on each cell are about, such as "Variation; Outliers"."""
-    found: dict[str, dict[str, None]] = defaultdict(dict)
-    for warning in warned:
-        for cell in warning.cells:
-            found[cell][warning.text.partition(":")[0]] = None
-    return {cell: "; ".join(subjects) for cell, subjects in found.items()}
-
-
-def marks(data: ReportData, warned: list[Finding]) -> dict[str, str]:
-    """Return what is invalid on each cell that is marked. Of a warning on too many cells, the sentence is enough."""
-    return warnings_by_cell([one for one in warned if one.rank != NOTE and base.is_on_few_cells(data, one)])
-
-
 def sections(data: ReportData) -> list[Section]:
-    """Return the sections with content in the page's order, each with its parts."""
+    """Return the sections in the page's order, each with its parts."""
     made = [(topic, topic.section(data)) for topic in topics_of(data.campaign) if topic.section]
-    found = [(topic, section) for topic, section in made if section is not None]
-    shown, warned = [], warnings(data)
-    for topic, section in found:
-        parts = [part for other, part in found if other.part_of == topic.id and part.has_content]
-        if topic is stability.TOPIC:
-            classes = {"Affects comparisons": [one for one in warned if one.rank != NOTE]}
-            classes |= {"Notes": [one for one in warned if one.rank == NOTE]}
-            content = {
-                "classes": classes,
-                "num": len(base.unreliable_cells(data)),
-                "num_marked": len(marks(data, warned)),
-                "num_cells": len(data.campaign.cells),
-            }
-            parts.append(Section("warnings", "Warnings", template="warnings.html.j2", content=content))
-            words = zip(("warning", "note"), classes.values(), strict=True)
-            counts = [plural(len(of), word) for word, of in words if of]
-            section = replace(section, state=(", ".join(counts), "quiet"))
-        if not topic.part_of:
-            shown.append(replace(section, parts=(*section.parts, *parts)))
-    return [section for section in shown if section.has_content]
+    parts = {topic.id: [of for other, of in made if of and other.part_of == topic.id] for topic, _ in made}
+    return [
+        replace(section, parts=(*section.parts, *parts[topic.id]))
+        for topic, section in made
+        if section and not topic.part_of
+    ]
 
 
-def findings_by_section(data: ReportData) -> dict[str, list[Finding]]:
-    """Return the results by the anchor of their section. Those of the summary and warnings are shown elsewhere."""
-    found = defaultdict(list)
-    for finding in data.findings:
-        if finding.rank == RESULT:
-            found[finding.anchor].append(finding)
+CLASSES = {RESULT: "", LOW: "Affects comparisons", FAIR: "Affects comparisons", NOTE: "Notes"}
+
+
+def findings_by_section(data: ReportData) -> dict[str, dict[str, list[Finding]]]:
+    """Return results and warnings by the anchor of their section, then by class. The first screen has the others."""
+    found = defaultdict(lambda: defaultdict(list))
+    for finding in (*(one for one in data.findings if one.rank == RESULT), *warnings(data)):
+        found[finding.anchor][CLASSES[finding.rank]].append(finding)
     return found

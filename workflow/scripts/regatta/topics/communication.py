@@ -66,13 +66,14 @@ def panel_rows(data: ReportData) -> pd.DataFrame:
     return rows.assign(cell_name=found, subject_place=2 * is_barrier + (rows["operation"] != "all_reduce"))
 
 
-def section(data: ReportData) -> Section:
+def section(data: ReportData) -> Section | None:
     is_imported, rows = bool(data.campaign.imported), panel_rows(data)
     bandwidth, latency = figures_of(data, BANDWIDTH, rows[rows["world_size"] > 1]), figures_of(data, LATENCIES, rows)
     title = "Latency" if is_imported else "Latency of blocking calls"
-    folded = (title, tuple(latency)) if bandwidth else ("", ())
+    parts = (Section("latency", title, figures=tuple(latency), is_folded=True),) if bandwidth and latency else ()
     sentences, topic = [lead_text(rows, is_imported), links_text(data)], ("communication", "Communication")
-    found = section_of(topic, rows, LATENCY, sentences, bandwidth or latency, folded=folded)
+    more = {"parts": parts, "headlines": tuple(bandwidth or latency)}
+    found = section_of(topic, rows, LATENCY, sentences, bandwidth or latency, **more)
     return _with_overview(found, data) if len(bandwidth) > MOST_FIGURES_OPEN else found
 
 
@@ -82,15 +83,11 @@ def _with_overview(section: Section, data: ReportData) -> Section:
     subject, (first, *others) = most_different(matrix), section.figures
     of_subject = (one for one in others if one.title.partition(": ")[2].split(SEPARATOR)[0] == subject)
     second = next(of_subject, others[0])
-    more = Section(
-        *("bandwidths", "Bus bandwidth"),
-        figures=tuple(one for one in others if one is not second),
-        summary="Bus bandwidth of the other operations, types and stacks",
-    )
-    content = {"matrices": (matrix,), "is_tall": True}
+    title = "Bus bandwidth of the other operations, types and stacks"
+    more = Section("bandwidths", title, figures=tuple(one for one in others if one is not second), is_folded=True)
     state = (plural(len(section.figures), "figure"), "quiet")
-    found = replace(section, figures=(first, second), parts=(more,), state=state)
-    return replace(found, template="matrix.html.j2", content=content)
+    found = replace(section, figures=(first, second), parts=(*section.parts, more), state=state)
+    return replace(found, template="matrix.html.j2", content={"matrices": (matrix,)})
 
 
 def lead_text(rows: pd.DataFrame, is_imported: bool) -> str:
@@ -203,7 +200,7 @@ def _above_peak(data: ReportData) -> list[Finding]:
     values = {"num": len(above), "num_known": int(rows[PEAK_SHARE.name].count())}
     values |= {"largest_ratio": Value.of(worst, PEAK_SHARE)}
     words = {"name": data.names[worst.cell]}
-    return [Finding("above_peak", values, (of_cells("cells", cells),), cells, "warnings", words)]
+    return [Finding("above_peak", values, (of_cells("cells", cells),), cells, words=words)]
 
 
 TOPIC = Topic(*("communication", "Communication", {}, section, findings), kinds=KINDS, benchmarks=("collective",))

@@ -31,7 +31,7 @@ def findings(data: ReportData) -> list[Finding]:
         return []
     values = {"num": len(cells), "num_cells": int(rows.sum()), "correlation": float(np.max(found.correlation))}
     values["widening_ratio"] = float(found.widening.max())
-    return [Finding("correlated_launches", values, (of_cells("cells", cells),), cells, "warnings")]
+    return [Finding("correlated_launches", values, (of_cells("cells", cells),), cells)]
 
 
 TOPIC = Topic(*("correlated_launches", "Warnings"), findings=findings, kinds=KINDS, is_of_sweeps=True)

@@ -36,7 +36,7 @@ def rows_by_benchmark(data: ReportData) -> list[tuple[str, pd.DataFrame]]:
     return [(name, rows) for name, rows in found if len(rows)]
 
 
-def section(data: ReportData) -> Section:
+def section(data: ReportData) -> Section | None:
     """Return a figure of each quantity of which less or more is better, and a table of the cells of each benchmark."""
     figures, tables = [], []
     for benchmark, part in rows_by_benchmark(data):
@@ -66,7 +66,7 @@ def findings(data: ReportData) -> list[Finding]:
         )
         column = next(one for one in columns if largest[one.name].notna().any())
         rows, values = table_rows(largest.dropna(subset=column.name)), {"benchmark": benchmark, "label": column.label}
-        found.append(user_code.best_value(data, "custom", rows, column, **values))
+        found.append(user_code.best_value(data, rows, column, **values))
     return user_code.findings_of_subjects(data, KINDS, found)
 
 

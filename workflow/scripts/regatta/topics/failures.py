@@ -26,6 +26,7 @@ from regatta.tables.places import workload_of
 from regatta.tables.times import hosts_by_launch
 from regatta.topics.base import ReportData, TableSpec, Topic, once_per_report
 from regatta.topics.failing_hosts import Run, failing_hosts
+from regatta.topics.slow_places import LAUNCHES
 from regatta.topics.timeline import allocated_hours
 
 _LOG = in_file(TEXT, "log of the launch, relative to the results folder", "log")
@@ -66,7 +67,6 @@ def section(data: ReportData) -> Section:
         "skipped": skipped_groups(data.tables["failures"]),
     }
     num_bad = int((planned["status"] != "ok").sum())
-    content["is_line"] = not content["groups"] and not content["skipped"]
     state = (f"{num_bad} not ok", "bad") if num_bad else ("none", "good")
     return Section("failures", "Failures", template="failures.html.j2", content=content, state=state)
 
@@ -94,6 +94,7 @@ KINDS = (
             "{missing}",
             ("{lost} lost to failures, and {num_lost_unknown:failure} of unknown duration", "{lost} lost to failures"),
             "{idle} idle ({idle_ratio:number} of the allocated time; {measuring_ratio:number} was measuring)",
+            "{loaded}",
         ),
         next_step=(
             "run the programs of {imported:failure} again, and import their output",
@@ -104,6 +105,7 @@ KINDS = (
             "retry {num_failed:failure} on other nodes: `exclude_nodes: [{exclude}]`, `{retry}`",
             "retry {num_failed:failure}: `{retry}`",
         ),
+        place=6,
         term="Time lost",
         help="Launches without a valid record: duration × ranks. Other launches: recorded duration of each failed cell"
         " × ranks. Idle time is not included.",
@@ -138,7 +140,7 @@ def findings(data: ReportData) -> list[Finding]:
         values |= {"num_missing": int(bad["status"].isin(["not_measured", *ALWAYS_RETRIED]).sum())}
         values["num_unread"] = sum(map(is_unread, plain_rows(bad, ("benchmark", "status", "phase"))))
         words = {"imported": len(bad) if data.campaign.imported else None}
-        found.append(Finding("missing_launches", values, (of_runs("failures", bad),), cells, "warnings", words=words))
+        found.append(Finding("missing_launches", values, (of_runs("failures", bad),), cells, words=words))
     for job in data.problems.get("interrupted", []):
         words = {"end": status_text(job["kind"])}
         found.append(Finding("interrupted", job, (Source(PROBLEMS, what="interrupted"),), words=words))
@@ -159,6 +161,7 @@ def _summary(data: ReportData, planned: pd.DataFrame) -> Finding:
     values |= {f"{name}_hours": hours[name] if hours["total"] else None for name in ("idle", "measuring")}
     values["allocated_hours"] = hours["total"] or None
     words = {"missing": [f"{num} {status_text(status)}" for status, num in missing.items()] if failed else []}
+    words["mark"] = "failed" if failed else "complete" if len(planned) and not missing else "missing"
     idle = hours["idle"] if hours["total"] and hours["idle"] / hours["total"] >= LEAST_IDLE_RATIO else 0
     longer = max(lost or 0, idle)
     words["lost"] = rank_time(lost, data.device, longer) if failed and lost is not None else ""
@@ -190,6 +193,9 @@ def _summary(data: ReportData, planned: pd.DataFrame) -> Finding:
         words |= {"what": what, "most": num if num < failed.total() else None}
         if num == 1 < failed.total():  # no cause is more common than the others
             words["statuses"] = ", ".join(f"{num} {status_text(status)}" for status, num in failed.most_common())
+    for late in (of for of in data.findings_of(LAUNCHES) if of.kind == "loaded_timeouts"):
+        values["loaded_timeouts"] = late.numbers
+        words["loaded"] = late.text.removesuffix(".")
     return Finding("failed", values, (Source(file_of("failures"), what="all rows"),), words=words)
 
 

@@ -54,10 +54,10 @@ def named_rows(chosen: pd.DataFrame, models: pd.DataFrame, benchmark: str) -> pd
     return chosen.assign(name=names[chosen.index])
 
 
-def section(data: ReportData) -> Section:
+def section(data: ReportData) -> Section | None:
     shown = tuple(filter(None, (model_table(name, data.tables[name], data) for name in CURVES)))
-    lead = "If a curve has no model, the details of its cells state why." if shown else ""
-    return Section("models", "Fitted models", lead, tables=shown)
+    lead = "If a curve has no model, the details of its cells state why."
+    return Section("models", "Fitted models", lead, tables=shown) if shown else None
 
 
 REASONS = {  # why there is no model, by a part of the text in the column `refusal`
@@ -137,7 +137,7 @@ def crossover_sizes(data: ReportData) -> list[Finding]:
 
 def _finding(data: ReportData, kind: str, values: dict, table: str, rows: pd.DataFrame, words: dict) -> Finding:
     """Return a finding on rows of a table of models, with the cells of their curves."""
-    return Finding(kind, values, (of_rows(table, rows),), cells_of_curves(data, table, rows), "models", words)
+    return Finding(kind, values, (of_rows(table, rows),), cells_of_curves(data, table, rows), words=words)
 
 
 def _crossover(data: ReportData, rows: pd.DataFrame, name: CellName, fields: tuple[str, ...]) -> Finding:
@@ -178,4 +178,4 @@ MODELS_OF_CALLS = TableSpec.of(
     latency_model.COMMUNICATION_MODELS, latency_model.communication_models_table, "cells", "measurements"
 )
 TABLES = {"scaling_models": MODELS_OF_SCALING, "communication_models": MODELS_OF_CALLS}
-TOPIC = Topic("fits", "Fitted models", TABLES, section, findings, kinds=KINDS)
+TOPIC = Topic("models", "Fitted models", TABLES, section, findings, kinds=KINDS)

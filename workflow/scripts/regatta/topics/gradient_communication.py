@@ -47,7 +47,7 @@ def parallel_cells(data: ReportData) -> pd.DataFrame:
     return rows[rows["world_size"] > 1]
 
 
-def section(data: ReportData) -> Section:
+def section(data: ReportData) -> Section | None:
     """Return the share of exposed communication. A strategy without a step to compare with, as fsdp, has no marks."""
     rows = parallel_cells(data)
     timed = with_context(named(data, rows.dropna(subset=CALL_P50.name)), "bucket_cap_mb", THROUGHPUT)
@@ -79,12 +79,12 @@ def findings(data: ReportData) -> list[Finding]:
         values = {name: Value.of(worst, column) for name, column in columns.items()}
         words = {"name": data.names[worst.cell], "num_cells": len(rows) if len(rows) > 1 else None}
         source = of_cells("cells", [worst.cell])
-        found.append(Finding("exposed", values, (source,), (worst.cell,), "strategies", words))
+        found.append(Finding("exposed", values, (source,), (worst.cell,), words=words))
     return found
 
 
 TOPIC = Topic(
-    *("gradient_communication", "Gradient communication", {}, section, findings),
+    *("strategies", "Gradient communication", {}, section, findings),
     kinds=KINDS,
     benchmarks=("train_step",),
 )

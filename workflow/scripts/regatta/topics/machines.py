@@ -92,7 +92,7 @@ def findings(data: ReportData) -> list[Finding]:
 
 
 def _warning(kind: str, values: dict, source: Source = HEADERS, cells: Iterable[str] = (), **words) -> list[Finding]:
-    return [Finding(kind, values, (source,), tuple(cells), "warnings", words)]
+    return [Finding(kind, values, (source,), tuple(cells), words=words)]
 
 
 def _problems(problems: dict) -> list[Finding]:

@@ -18,9 +18,9 @@ def parts_tables(data: ReportData, rows: pd.DataFrame) -> tuple[Table, ...]:
     return (Table.of_columns("Memory per rank", (FULL_NAME, *MEMORY), rows, data.device, ("cells",)),)
 
 
-def section(data: ReportData) -> Section:
+def section(data: ReportData) -> Section | None:
     tables = parts_tables(data, data.cells_of("train_step"))
-    return Section("memory", "Memory", lead="Maximum over ranks and launches.", tables=tables)
+    return Section("memory", "Memory", "Maximum over ranks and launches.", tables=tables) if tables else None
 
 
 TOPIC = Topic("memory", "Memory", section=section, benchmarks=("train_step",))

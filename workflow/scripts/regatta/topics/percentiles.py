@@ -19,7 +19,7 @@ ORDER = (
 )
 
 
-def section(data: ReportData) -> Section:
+def section(data: ReportData) -> Section | None:
     needed = ", ".join(f"{NAMES[time]} {min_samples(p)}" for time, p in PERCENTILES.items())
     lead = (
         "Percentiles as printed in the imported files."
@@ -34,7 +34,7 @@ def section(data: ReportData) -> Section:
     measured = rows.groupby("workload")[CALL_P50.name].transform("count") > 0
     columns = (NUM_SAMPLES, *CALL_TIMES, *RATES)
     tables = tables_of(data, rows[measured], columns, f"{title} of {{}}", lambda name: name.workload)
-    return Section("percentiles", title, lead=lead, tables=tables, summary=title if tables else "")
+    return Section("percentiles", title, lead, tables=tables, is_folded=True) if tables else None
 
 
 TOPIC = Topic("percentiles", "Step-time percentiles", section=section, part_of="stability", benchmarks=("train_step",))

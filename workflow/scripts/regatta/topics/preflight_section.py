@@ -68,7 +68,7 @@ def findings(data: ReportData) -> list[Finding]:
             "listed": [f"{name}: {plural(num, 'measurement')}" for name, num in counts.items()],
         }
         cells = tuple(data.ok.loc[rows.index, "cell"].unique())
-        found += [Finding(kind, {"stacks": counts}, sources, cells, "warnings", words)] if counts else []
+        found += [Finding(kind, {"stacks": counts}, sources, cells, words=words)] if counts else []
     return found
 
 

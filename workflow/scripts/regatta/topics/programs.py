@@ -22,7 +22,7 @@ def quantity_name(row: Row) -> str:
     return row.reported_quantity.rpartition(" (")[0]
 
 
-def section(data: ReportData) -> Section:
+def section(data: ReportData) -> Section | None:
     """Return a figure of each program's values, and a table of its measured cells."""
     rows, figures = data.cells_of(BENCHMARK), []
     sizes = {cell.id: size_of(cell.spec) for cell in data.campaign.cells_of(BENCHMARK)}
@@ -40,16 +40,19 @@ def section(data: ReportData) -> Section:
             plot = Plot(f"program-{name}-{number}", shown, MESSAGE if is_of_sizes else None)
             figures += figures_of(data, plot, part.dropna(subset=shown.name), least=2)
     tables = tables_of(data, known, (VALUE, SLOWEST, BUS))
-    return section_of(("programs", "Programs"), rows, VALUE, (LEAD,), figures, tables)
+    topic, first = ("programs", "Programs"), tuple(figures)
+    return section_of(topic, rows, VALUE, (LEAD,), figures, tables, headlines=first)
 
 
 KINDS = user_code.kinds_of_subjects(
     *("programs", "other_program", ("{program}, {quantity}: {value}", "{program}: {value}")),
     *("best mean of {num:cell}", "result"),
+    place=4,
 )
 UNVERIFIED = Kind(
     *("unverified_ranks", NOTE, "Number of ranks not verified: {num:cell} of programs that start their own ranks."),
     advice="Such a program may run on fewer ranks than the shape has. Add check: {{ranks: PATTERN}} to its entry.",
+    has_badge=True,
 )
 
 
@@ -62,13 +65,13 @@ def findings(data: ReportData) -> list[Finding]:
         name = quantity_name(cells[0]) if num_quantities[cells[0].program] > 1 else None
         column = in_unit(cells[0])
         values = {"program": cells[0].program, "quantity": name, "unit": column.shown_as}
-        best = user_code.best_value(data, "programs", cells, column, **values)
+        best = user_code.best_value(data, cells, column, **values)
         value = best.values["value"]
         shown = replace(value, column=in_unit(cells[0], value.estimate))
         found.append(replace(best, values=best.values | {"value": shown}))
     unverified = unverified_cells(data)
     values, source = {"num": len(unverified)}, (of_cells("cells", unverified),)
-    note = Finding(UNVERIFIED.name, values, source, tuple(unverified), "warnings")
+    note = Finding(UNVERIFIED.name, values, source, tuple(unverified))
     return user_code.findings_of_subjects(data, KINDS, found) + ([note] if unverified else [])
 
 

@@ -26,7 +26,7 @@ THROUGHPUTS = Plot("script-throughput", THROUGHPUT, guides=ideal, context=OTHERS
 STEPS = Plot("script-step", STEP_TIME, context=OTHERS)
 
 
-def section(data: ReportData) -> Section:
+def section(data: ReportData) -> Section | None:
     """Return efficiency and throughput, or without rates the time of a step, of each script, and a table."""
     rows = data.cells_of(BENCHMARK)
     shown = (
@@ -35,7 +35,8 @@ def section(data: ReportData) -> Section:
     figures = [figure for plot in (EFFICIENCIES, THROUGHPUTS) for figure in figures_of(data, plot, shown, least=2)]
     figures = figures or figures_of(data, STEPS, shown, least=2)
     tables = tables_of(data, rows.dropna(subset=STEP_TIME.name), COLUMNS)
-    return section_of(("scripts", "Training scripts"), rows, STEP_TIME, (LEAD,), figures, tables)
+    topic, first = ("scripts", "Training scripts"), tuple(figures)
+    return section_of(topic, rows, STEP_TIME, (LEAD,), figures, tables, headlines=first)
 
 
 LEAD = (
@@ -51,7 +52,10 @@ WORDS = (
     "{script}: {throughput}",
     "{script}: {step:number} per step ({step:ends})",
 )
-KINDS = user_code.kinds_of_subjects("scripts", "other_script", WORDS, "{num:cell} too noisy", "script")
+KINDS = user_code.kinds_of_subjects(
+    *("scripts", "other_script", WORDS, "{num:cell} too noisy", "script"),
+    place=4,
+)
 
 
 def findings(data: ReportData) -> list[Finding]:
@@ -66,7 +70,7 @@ def findings(data: ReportData) -> list[Finding]:
         values |= {"script": script, "world_size": num_ranks}
         words |= {"on": plural(num_ranks, rank_word(data.device), ranks_word(data.device))}
         cells = tuple(row.cell for row in known)
-        found.append(Finding("", values, (of_cells("cells", cells),), cells, "scripts", words))
+        found.append(Finding("", values, (of_cells("cells", cells),), cells, words=words))
     return user_code.findings_of_subjects(data, KINDS, found)
 
 
@@ -79,7 +83,7 @@ def _efficiencies(data: ReportData, rows: list[Row]) -> tuple[dict, dict]:
     if not certain:
         row = base.best_row(rows, EFFICIENCY)
         words = {"name": user_code.name_below(data, row), "num": len(rows) if len(rows) > 1 else None}
-        return {"uncertain": Value.of(row, EFFICIENCY)}, words
+        return {"uncertain": Value.of(row, EFFICIENCY)}, words | {"mark": "uncertain"}
     ends = {"lowest": certain[0]} | ({"highest": certain[-1]} if len(certain) > 1 else {})
     values = {name: Value.of(row, EFFICIENCY) for name, row in ends.items()}
     words = {f"{name}_name": user_code.name_below(data, row) for name, row in ends.items()}

@@ -50,14 +50,19 @@ LATE = "Last in {what}, in {num_suspect_launches} of {num_launches:launch/launch
 CHECK = "Check for other programs, clocks, temperatures, memory errors, cable and switch port. Exclude the node."
 EXCLUDE = "`exclude_nodes: [{exclude}]`"
 KINDS = (
-    Kind(*("slow_node", LOW, (f"{SLOW}; {OTHERS}.", f"{SLOW}."), TAKEN, CHECK), f"exclude slow {{name}}: {EXCLUDE}"),
+    Kind(
+        *("slow_node", LOW, (f"{SLOW}; {OTHERS}.", f"{SLOW}."), TAKEN, CHECK, f"exclude slow {{name}}: {EXCLUDE}"),
+        key="slow_launches[]",
+    ),
     Kind(
         *("slow_launch", LOW, (f"{SLOW}; {OTHERS}.", f"{SLOW}."), TAKEN),
+        key="slow_launches[]",
         advice="Check for other programs or reduced clocks at that time. Measure again under a new campaign name.",
         next_step="{name} is slow: measure again under a new `name`",
     ),
     Kind(
         *("loaded_measurements", FAIR, f"Busy machine: {OTHERS} (median) in {{num}} of {{num_ok:measurement}}."),
+        key="loaded_measurements",
         parts=("{num_in_slow_launches:more measurement} in slow launches.",),
         advice="Stop the other programs and measure again under a new campaign name.",
         next_step="stop other programs; measure again under a new `name`",
@@ -77,8 +82,8 @@ HELP = (
 )
 WHERE, LATE_PARTS = "Slow {who}, in {num_cells:cell} on {places}: lag {lag_ratio}.", (LATE, "Also slow: {others}.")
 KINDS_OF_STRAGGLERS = (
-    Kind(*("straggler_host", FAIR, WHERE, LATE_PARTS, CHECK), f"exclude slow {{slow}}: {EXCLUDE}"),
-    Kind(*("straggler_rank", FAIR, WHERE, LATE_PARTS, CHECK), "check {who}"),
+    Kind(*("straggler_host", FAIR, WHERE, LATE_PARTS, CHECK), f"exclude slow {{slow}}: {EXCLUDE}", "straggler"),
+    Kind(*("straggler_rank", FAIR, WHERE, LATE_PARTS, CHECK), "check {who}", "straggler"),
     Kind(
         *("no_straggler", RESULT),
         lead=(
@@ -117,7 +122,7 @@ def slow_launches(data: ReportData) -> list[Finding]:
         words = _loads(row) | {"span": span, "exclude": row["host"]}
         kind, source = "slow_node" if is_node else "slow_launch", of_rows("slow_launches", slow.loc[[index]])
         cells = tuple(here["cell"].unique())
-        found.append(Finding(kind, row | {"name": name}, (source,), cells, "warnings", words))
+        found.append(Finding(kind, row | {"name": name}, (source,), cells, words=words))
     # If all launches are disturbed, none is slow.
     others = ok[~ok["launch"].isin(slow["launch"].dropna())]
     values = {"num_ok": len(others), "num_in_slow_launches": len(ok) - len(others)}
@@ -160,7 +165,7 @@ def _on_busy_machine(kind: str, rows: pd.DataFrame, least: float, values: dict) 
     others = loaded["other_processes_ratio"]
     values = {"num": len(loaded)} | values | {"other_processes_ratio": float(others.median())}
     source = of_runs("measurements", loaded, others.idxmax())
-    return [Finding(kind, values, (source,), tuple(loaded["cell"].unique()), "warnings", _loads(values))]
+    return [Finding(kind, values, (source,), tuple(loaded["cell"].unique()), words=_loads(values))]
 
 
 @once_per_report
@@ -201,7 +206,7 @@ def _late(kind: str, slow: pd.DataFrame, table: str, keys: list[str], data: Repo
     ran = data.ok.loc[data.ok["launch"].isin(of_slow), ["cell", "nodes", "gpus_per_node"]].drop_duplicates()
     cells, shapes = tuple(ran["cell"].unique()), sorted({(row.nodes, row.gpus_per_node) for row in ran.itertuples()})
     values["num_cells"], words["places"] = len(cells), joined([shape(*of) for of in shapes])
-    return [Finding(kind, values, (of_rows(table, slow),), cells, "warnings", words)]
+    return [Finding(kind, values, (of_rows(table, slow),), cells, words=words)]
 
 
 # The part of the section on stability.
@@ -229,8 +234,8 @@ def section(data: ReportData) -> Section | None:
         )
         if len(rows):
             tables.append(Table.of_columns(f"{noun} that were last most often", shown, rows, data.device, (table,)))
-    lead, summary = STRIP if figures else "", "Stragglers" if worst is None else ""
-    return Section("stragglers", "Stragglers", lead, figures, tuple(tables), summary=summary)
+    lead = STRIP if figures else ""
+    return Section("stragglers", "Stragglers", lead, figures, tuple(tables), is_folded=worst is None)
 
 
 def _rank_times(worst, data: ReportData) -> tuple[Figure, ...]:

@@ -4,6 +4,7 @@ Stragglers, percentiles and warnings are parts of its section. Before it, the wa
 variation, drift, outliers. Definitions: docs/metrics.md.
 """
 
+from collections import Counter
 from collections.abc import Callable
 from functools import partial
 
@@ -12,10 +13,10 @@ import pandas as pd
 from regatta.core.moderation import MIN_LAUNCHES
 from regatta.core.patterns import axes_of, find_pattern
 from regatta.core.statistics import DRIFT_P
-from regatta.core.text import percent, three
+from regatta.core.text import percent, plural, three
 from regatta.kit.columns import TEXT, WHOLE, Column
-from regatta.kit.kinds import FAIR, LOW, NOTE, SUMMARY, Kind, Value
-from regatta.report.findings import Finding, Source, file_of, of_cells, of_runs
+from regatta.kit.kinds import FAIR, LOW, NOTE, WARNINGS, Kind, Value
+from regatta.report.findings import Finding, Source, of_cells, of_runs
 from regatta.report.panels import Section, Table
 from regatta.store.csv_files import plain_rows
 from regatta.store.records import INCOMPLETE
@@ -41,16 +42,8 @@ STEPS = {"rising": f"times rise: {RISING}", "falling": "warm up longer"}  # by t
 MORE_LAUNCHES = (f"i{IMPORT_MORE}", "take more launches: `repeats: {repeats}`, `{run}`")
 OF_MEASUREMENTS = "in {num} of {num_known:measurement}"
 KINDS = (
-    Kind(
-        *("confidence", SUMMARY),
-        lead=(f"{VARIES} {{num_varying}} of {{num_cells:cell}}", f"{VARIES} 0 of {{num_cells:cell}}", "no ranges"),
-        term="Confidence",
-        help="Low: a warning makes comparisons of its cells unreliable. Fair: compare its cells with caution. Good: no"
-        f" such warning. If more than {LOWEST} of the cells with two or more valid launches vary by more than {LIMIT}"
-        f" between launches, confidence is low; above {GOOD}, fair; otherwise this is a note.",
-    ),
     *(
-        Kind(name, rank, lead, (WHERE, "Worst: {worst}, {worst_ratio:number}."), NOISY, step)
+        Kind(name, rank, lead, (WHERE, "Worst: {worst}, {worst_ratio:number}."), NOISY, step, "variation")
         for name, rank, lead, step in (
             ("noisy_machine", LOW, f"Noisy machine: v{VARIATION}", QUIETER),
             ("variation", FAIR, f"V{VARIATION}", QUIETER),
@@ -110,8 +103,21 @@ def ranges_of(data: ReportData) -> pd.DataFrame:
     return cells[cells["num_launches"] > 0]
 
 
+def variations(data: ReportData) -> pd.Series:
+    """Return the variation of each cell with several launches, the largest first."""
+    known = ranges_of(data).set_index("cell")["range_ratio"].dropna()
+    return known.sort_values(ascending=False, kind="stable")
+
+
+def counts_of_variation(data: ReportData) -> dict[str, int]:
+    """Return the counts of the line on confidence."""
+    known = variations(data)
+    num = int((known > DISAGREEMENT_RATIO).sum())
+    return {"num_varying": num, "num_cells": len(known), "num_launches": data.campaign.repeats}
+
+
 def findings(data: ReportData) -> list[Finding]:
-    """Return the counts of the line on confidence, and findings on the precision of measurements."""
+    """Return the findings on the precision of measurements."""
     ok, outliers = data.ok, data.ok["num_outliers"]
     many = outliers.where(outliers.isna() | (outliers >= MIN_OUTLIERS), 0) / ok["num_iterations"]
     of = partial(_worst_first, data)
@@ -139,25 +145,22 @@ def _worst_first(
     words |= {f"worst_{name}": value for name, value in worst.items()}
     words |= {"run": f"{data.names[worst['cell']]}, launch {worst['repeat'] + 1}"}
     values = {"num": len(rows), "num_known": len(known), "worst": float(known.max())} | (values or {})
-    return [Finding(kind, values, (of_runs("measurements", rows),), tuple(rows["cell"].unique()), "warnings", words)]
+    return [Finding(kind, values, (of_runs("measurements", rows),), tuple(rows["cell"].unique()), words=words)]
 
 
 def _between_launches(data: ReportData) -> list[Finding]:
-    """Return the counts of varying cells, and the finding on variation, or that it is unknown; none if nothing is ok.
+    """Return the finding on variation, or that it is unknown; none if nothing is ok.
 
     Cells with too few launches are named unless most have one.
     """
     if data.ok.empty:
         return []
-    ranges, repeats = ranges_of(data).set_index("cell")["range_ratio"], data.campaign.repeats
-    known = ranges.dropna().sort_values(ascending=False, kind="stable")
-    large, single = known[known > DISAGREEMENT_RATIO], ranges.index[ranges.isna()]
-    counts = {"num_varying": len(large), "num_cells": len(known), "num_launches": repeats}
-    found = [Finding("confidence", counts, (Source(file_of("cells"), what="all rows"),), (), "warnings")]
+    ranges, known, found = ranges_of(data), variations(data), []
+    large, single = known[known > DISAGREEMENT_RATIO], ranges.loc[ranges["range_ratio"].isna(), "cell"]
     runs = {"least_runs": MIN_LAUNCHES if data.campaign.imported else None, "repeats": MIN_LAUNCHES}
     if 2 * len(single) > len(ranges):
         values, source = {"num": len(single), "num_cells": len(ranges)}, of_cells("cells", single)
-        return [*found, Finding("single_launches", values, (source,), tuple(single), "warnings", runs)]
+        return [Finding("single_launches", values, (source,), tuple(single), words=runs)]
     if len(large):
         is_above = [len(large) > limit * len(known) for limit in (CELLS_GOOD_RATIO, CELLS_LOW_RATIO)]
         kind = ("some_variation", "variation", "noisy_machine")[sum(is_above)]
@@ -169,11 +172,11 @@ def _between_launches(data: ReportData) -> list[Finding]:
         if pattern:
             counts = dict(zip(("num_inside", "num_outside"), pattern.counts_text(), strict=True))
             words |= {"where": pattern.text(data.device)} | counts
-        found.append(Finding(kind, values, (source,), tuple(large.index), "warnings", words))
+        found.append(Finding(kind, values, (source,), tuple(large.index), words=words))
     cells = data.campaign.cells
     if few := tuple(cell.id for cell in cells if data.campaign.repeats_of(cell) < MIN_LAUNCHES):
         values, source = {"num": len(few), "num_cells": len(cells)}, Source(data.campaign.source, what="repeats")
-        found.append(Finding("few_launches", values, (source,), few, "warnings", runs))
+        found.append(Finding("few_launches", values, (source,), few, words=runs))
     return found
 
 
@@ -210,7 +213,14 @@ TERM = (
     "(Largest − smallest) / median, over a cell's valid launches. The value of a launch is its pipelined time per step"
     f" or call, else the median of its iterations. Unknown with one launch. Limit: {LIMIT}.",
 )
-PRECISION = Topic("precision", "Warnings", {}, None, findings, KINDS, (TERM,), is_of_sweeps=True, is_judge=True)
+CONFIDENCE = (
+    "Confidence",
+    "Low: a warning makes comparisons of its cells unreliable. Fair: compare its cells with caution. Good: no such"
+    f" warning. If more than {LOWEST} of the cells with two or more valid launches vary by more than {LIMIT} between"
+    f" launches, confidence is low; above {GOOD}, fair; otherwise this is a note.",
+)
+TERMS = (TERM, CONFIDENCE)
+PRECISION = Topic("precision", "Warnings", {}, None, findings, KINDS, TERMS, is_of_sweeps=True, is_judge=True)
 
 # The section.
 
@@ -219,18 +229,20 @@ MOST_ROWS = 20  # of the table
 
 def section(data: ReportData) -> Section:
     """Return the list of cells that vary beyond the limit, the worst first; equal ones in the order of the table."""
-    known = ranges_of(data).dropna(subset="range_ratio")
+    nums = Counter(finding.rank == NOTE for finding in data.findings if finding.rank in WARNINGS)
+    counts = [plural(nums[is_note], word) for is_note, word in enumerate(("warning", "note")) if nums[is_note]]
+    known, state = ranges_of(data).dropna(subset="range_ratio"), (", ".join(counts), "quiet")
     rows = known[known["range_ratio"] > DISAGREEMENT_RATIO]
     if rows.empty:
         lead = f"No cell varies by more than {LIMIT} between launches." if len(known) else ""
-        return Section("stability", "Stability", lead)
+        return Section("stability", "Stability", lead, state=state)
     rows = rows.sort_values("range_ratio", ascending=False, kind="stable")
     cell = Column("cell", "cell", TEXT, text=lambda row: data.names[row.cell])
     columns = (cell, Column("num_launches", "launches", WHOLE), *(one for one in METRICS if one.table == "variation"))
     first = f"; first {MOST_ROWS} of {len(rows):,}" if len(rows) > MOST_ROWS else ""
     caption = f"Variation between launches above {LIMIT}, largest first{first}"
     table = Table.of_columns(caption, columns, rows.head(MOST_ROWS), data.device, ("cells",))
-    return Section("stability", "Stability", "Variation: range over launches / median.", tables=(table,))
+    return Section("stability", "Stability", "Variation: range over launches / median.", tables=(table,), state=state)
 
 
 TOPIC = Topic("stability", "Stability", section=section, is_of_sweeps=True)

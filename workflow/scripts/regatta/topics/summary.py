@@ -5,10 +5,10 @@ The same lines end a run on the terminal, and are in answer.json for other progr
 
 import re
 from collections import Counter
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 from regatta.core.text import natural, plural, rank_word, ranks_word
-from regatta.kit.kinds import FAIR, LOW, NOTE, RESULT, SUMMARY, Value, joined
+from regatta.kit.kinds import FAIR, LOW, NOTE, RESULT, SUMMARY, Kind, joined
 from regatta.report.commands import price_text
 from regatta.report.findings import Finding
 from regatta.report.page import shown_status
@@ -17,10 +17,9 @@ from regatta.store.csv_files import plain_rows
 from regatta.store.history import ALWAYS_RETRIED
 from regatta.tables.facts import own_facts
 from regatta.topics.base import ReportData, invalid_cells, once_per_report, unreliable_cells
+from regatta.topics.comparison.comparison_section import change_by_pair
+from regatta.topics.stability import VARIES, counts_of_variation
 
-# Lines by id: what was compared, which is best, how it scales, what failed. Others come before what failed.
-ORDER = ("subject", "comparison", "nodes", "bucket", "scaling", "scripts", "programs", "communication")
-ORDER += ("training_runs", "failed")
 # Word of a mark -> its sign and CSS class. What is unknown or open is never good.
 MARKS = {
     "complete": ("\N{CHECK MARK}", "good"),
@@ -39,7 +38,6 @@ MARKS = {
     "slow": ("\N{BLACK UP-POINTING TRIANGLE}", "bad"),
     "failed": ("\N{MULTIPLICATION X}", "bad"),
 }
-OF_STATEMENTS = {"equal": "equal", "uncertain": "uncertain", "undecided": "uncertain"}  # by the first word
 MOST_SUBJECTS = 5  # all named
 MOST_REASONS = 3  # of low or fair confidence in its line
 MOST_STEPS = 3  # in the line on what to do next
@@ -47,98 +45,38 @@ KINDS_OF_STACKS = {"contained": "image", "bind-mounted": "image with libraries o
 NOTHING_OPEN = "all is "
 EXTEND = NOTHING_OPEN + "measured; to add cells, edit the campaign file, then `{run}`: only new cells are measured"
 INDEX = NOTHING_OPEN + "imported; to compare it with other campaigns: `make index`"
-HEADLINES = ("sweep", "scaling", "scripts", "programs", "communication", "training_runs")  # sections, the first counts
-COMPARISONS = "comparisons"  # instead of a strip: without several places, only what is compared differs
 STRETCH = {"lines": 1.55, "rows": 1.2}  # of its height, by its form: beside six or seven facts
 WHERE = "run commands in Regatta's folder"
 ELSEWHERE = "run commands in the folder that contains results/"
 SETTING = re.compile(r"`(\w+): (\[?)([^`\]]+)\]?`")  # in a next step
 URGENT_FIRST = (SUMMARY, LOW, FAIR, RESULT, NOTE)
-# Lines whose values in answer.json include those of warnings: kind -> key, and whether it lists all or has the first.
-OF_WARNINGS = {
-    "failed": {"loaded_timeouts": ("loaded_timeouts", False)},
-    "confidence": {
-        "slow_node": ("slow_launches", True),
-        "slow_launch": ("slow_launches", True),
-        "loaded_measurements": ("loaded_measurements", False),
-        "straggler_host": ("straggler", False),
-        "straggler_rank": ("straggler", False),
-        **dict.fromkeys(("noisy_machine", "variation", "some_variation"), ("variation", False)),
-    },
-}
-
-
-@dataclass(frozen=True)
-class Line:
-    """One line. lead: the statement. text: what qualifies it. anchor: the section. values: as the tables have them."""
-
-    id: str
-    lead: str
-    text: str = ""
-    anchor: str = ""
-    values: dict[str, object] = field(default_factory=dict)
-
-    @property
-    def label(self) -> str:
-        """Return what the line is about, the lead up to its colon; empty if it has none."""
-        return self.lead.partition(": ")[0] if ": " in self.lead else ""
-
-    @property
-    def statement(self) -> str:
-        return self.lead.partition(": ")[2] or self.lead
-
-    @property
-    def mark(self) -> str:
-        """Return the word of the line's mark, a key of MARKS."""
-        values = self.values
-        if "confidence" in values:
-            return values["confidence"]
-        if self.id == "failed":
-            is_complete = values["num_planned"] and not values["num_not_measured"]
-            return "failed" if values["num_failed"] else "complete" if is_complete else "missing"
-        if self.id == "nodes":
-            return _mark_of_nodes(values)
-        if self.id == "comparison":
-            outcomes = {part["outcome"] for part in values["parts"]}
-            is_open = outcomes & {"uncertain", "undecided"}
-            return "different" if outcomes & {"slower", "both_ways"} else "uncertain" if is_open else "equal"
-        if self.id == "confidence":
-            return values["word"]
-        if self.id == "next":
-            return "optional" if values["steps"][0].startswith(NOTHING_OPEN) else "to do"
-        if word := OF_STATEMENTS.get(re.split(r"\W", self.statement)[0]):
-            return word
-        if self.statement.endswith("too noisy"):
-            return "uncertain"
-        return "partly measured" if values.get("num_uncertain") or values.get("without_result") else "measured"
-
-    @property
-    def plain(self) -> str:
-        return f"{self.lead}; {self.text}" if self.text else self.lead
-
-
-def _mark_of_nodes(values: dict[str, object]) -> str:
-    if values["nodes"]["failed"]:
-        return "failed"
-    if values["num_slower"] or values["pairs"]:
-        return "slow"
-    return "no slow node" if values["num_settled"] == values["num_nodes"] else "uncertain"
+SUBJECT = Kind("subject", SUMMARY, "{subject}", place=0)
+CONFIDENCE = Kind(
+    *("confidence", SUMMARY, "Confidence: {word}"),
+    parts=(
+        (
+            "{listed}",
+            f"{VARIES} {{num_varying}} of {{num_cells:cell}}",
+            f"{VARIES} 0 of {{num_cells:cell}}",
+            "no ranges",
+        ),
+    ),
+    place=7,
+    mark="{word}",
+)
+NEXT = Kind("next", SUMMARY, "Next: {shown}", ("{where}",), place=8)
 
 
 @once_per_report
-def summary(data: ReportData) -> list[Line]:
-    """Return the lines in the page's order."""
-    found = [_trusted(data, finding) for finding in data.findings if finding.rank == SUMMARY]
-    lines = {line.id: line for line in [subject(data), *reversed(found)]}  # the first line of an id counts
-    lines |= {name: _with_warnings(data, lines[name]) for name in OF_WARNINGS if name in lines}
-    last = [confidence(data, lines.pop("confidence"))] if "confidence" in lines else []
-    steps = next_steps(data)
-    shown = " ".join(steps[:MOST_STEPS])
-    is_elsewhere = f"`{data.commands['run']}" in shown  # than in Regatta's folder
-    text = WHERE if re.search(r"`(make|\.venv/)", shown) else ELSEWHERE if is_elsewhere else ""
-    last += [Line("next", f"Next: {'; '.join(steps[:MOST_STEPS])}", text, values={"steps": steps})] if steps else []
-    places = {name: place for place, name in enumerate(ORDER)}
-    return sorted(lines.values(), key=lambda line: places.get(line.id, places["failed"] - 0.5)) + last
+def summary(data: ReportData) -> list[Finding]:
+    """Return the lines in the page's order: of findings with the same key, the first."""
+    lines: dict[str, Finding] = {}
+    for finding in data.findings:
+        if finding.rank == SUMMARY:
+            lines.setdefault(finding.key, _with_trust(data, finding))
+    more = [] if data.ok.empty else [confidence(data)]
+    found = [subject(data), *lines.values(), *more, to_do_next(data)]
+    return sorted(found, key=lambda finding: finding.declared.place)
 
 
 def answer_json(data: ReportData) -> dict:
@@ -155,48 +93,36 @@ def answer_json(data: ReportData) -> dict:
         "last_record_utc": None if times.empty else max(times),
         "num_planned": len(planned),
         "num_by_status": dict(sorted(counts.items())),
-        "lines": [vars(line) for line in summary(data)],
+        "lines": [
+            {"id": of.key, "lead": of.statement[0], "text": of.statement[1], "anchor": of.anchor, "values": of.numbers}
+            for of in summary(data)
+        ],
     }
 
 
-def _trusted(data: ReportData, finding: Finding) -> Line:
-    """Return a finding as a line that says whether it rests on an invalid cell: no other cell could have been chosen.
+def _with_trust(data: ReportData, finding: Finding) -> Finding:
+    """Return a line that says whether it rests on cells with a warning; on an invalid one, no other could be chosen.
 
     A warning on many cells, such as all on a slow node, excludes none of them, but the line counts those that it rests
-    on, except of comparisons, whose sides share the warning. Those of topics that judge validity do not depend on it.
+    on. Lines of topics that judge validity do not depend on it.
     """
-    line, reason = line_of(finding), "no cell without a warning"
     is_judge = any(topic.is_judge and finding.declared in topic.kinds for topic in data.topics)
-    num_warned = len(unreliable_cells(data).intersection(finding.cells)) if line.id != "comparison" else 0
-    if is_judge:
-        return line
-    if not invalid_cells(data).isdisjoint(finding.cells):
-        values, text = {"unreliable": reason}, reason
-    elif num_warned:
-        text = f"{num_warned:,} of {plural(len(finding.cells), 'cell')} with a warning"
+    num_warned = len(unreliable_cells(data).intersection(finding.cells))
+    if is_judge or not num_warned:
+        return finding
+    if invalid_cells(data).isdisjoint(finding.cells):
+        doubt = f"{num_warned:,} of {plural(len(finding.cells), 'cell')} with a warning"
         values = {"num_warned": num_warned}
     else:
-        return line
+        doubt = "no cell without a warning"
+        values = {"unreliable": doubt}
     ranks = {of.rank for of in data.findings if of.rank in (LOW, FAIR) and not set(of.cells).isdisjoint(finding.cells)}
-    word = LOW if LOW in ranks else FAIR
-    text = "; ".join(filter(None, (line.text, f"confidence {word}: {text}")))
-    return replace(line, text=text, values=line.values | values | {"confidence": word})
+    values["confidence"] = LOW if LOW in ranks else FAIR
+    kind = replace(finding.declared, parts=(*finding.declared.parts, "confidence {confidence}: {doubt}"))
+    return replace(finding, declared=kind, values=finding.values | values, words=finding.words | {"doubt": doubt})
 
 
-def line_of(finding: Finding) -> Line:
-    """Return a finding as a line."""
-    return Line(finding.declared.line or finding.kind, *finding.statement, finding.anchor, numbers(finding))
-
-
-def numbers(finding: Finding) -> dict[str, object]:
-    """Return the values of a finding as answer.json has them."""
-    values: dict[str, object] = {}
-    for name, value in finding.values.items():
-        values |= value.by_name(name) if isinstance(value, Value) else {name: value}
-    return values
-
-
-def subject(data: ReportData) -> Line:
+def subject(data: ReportData) -> Finding:
     """Return what was measured: `resnet50, resnet101 · DDP · 1–32 GPUs · 2 stacks · 6 launches`."""
     cells, names = data.campaign.cells, list(data.cell_names.values())[: len(data.campaign.cells)]
     sizes, stacks = sorted({cell.world_size for cell in cells}), data.campaign.stack_names
@@ -215,33 +141,38 @@ def subject(data: ReportData) -> Line:
     parts.append(f"stack {shown[0]}" if len(stacks) == 1 else f"stacks {joined(shown)}")
     parts.append(plural(data.campaign.repeats, "launch per cell", "launches per cell"))
     values = {"num_cells": len(cells), "world_sizes": sizes, "stacks": stacks}
-    return Line("subject", " \N{MIDDLE DOT} ".join(filter(None, parts)), anchor="matrix", values=values)
+    words = {"subject": " \N{MIDDLE DOT} ".join(filter(None, parts))}
+    return Finding("subject", values, (), anchor="matrix", words=words, declared=SUBJECT)
 
 
-def _with_warnings(data: ReportData, line: Line) -> Line:
-    """Return a line with the values of the warnings that belong to it; the line on failures also has their text."""
-    found = [finding for finding in data.findings if finding.kind in OF_WARNINGS[line.id]]
-    values = line.values.copy()
-    for finding in found:
-        key, has_all = OF_WARNINGS[line.id][finding.kind]
-        values[key] = [*values.get(key, []), numbers(finding)] if has_all else values.get(key) or numbers(finding)
-    texts = [finding.text.removesuffix(".") for finding in found if line.id == "failed"]
-    return replace(line, text="; ".join(filter(None, (line.text, *texts))), values=values)
-
-
-def confidence(data: ReportData, line: Line) -> Line:
-    """Return how far the numbers can be trusted, and what invalidates them, worst first. line: with counts."""
+def confidence(data: ReportData) -> Finding:
+    """Return how far the numbers can be trusted, and what invalidates them, worst first."""
     found = sorted((of for of in data.findings if of.rank in (LOW, FAIR)), key=lambda of: of.rank != LOW)
     reasons = [
         {"kind": finding.kind, "rank": finding.rank, "text": finding.statement[0].removesuffix(".")}
         for finding in found
     ]
-    word = reasons[0]["rank"] if reasons else "good"
-    texts = [f"{reason['text'][:1].lower()}{reason['text'][1:]}" for reason in reasons[:MOST_REASONS]] or [line.lead]
+    texts = [f"{reason['text'][:1].lower()}{reason['text'][1:]}" for reason in reasons[:MOST_REASONS]]
     texts += [f"and {len(reasons) - MOST_REASONS} more"] if len(reasons) > MOST_REASONS else []
-    values = {"word": word, "straggler": None} | line.values
+    values = {"word": reasons[0]["rank"] if reasons else "good", "straggler": None} | counts_of_variation(data)
+    for finding in data.findings:
+        name, is_list, _ = finding.declared.key.partition("[]")
+        if is_list:
+            values.setdefault(name, []).append(finding.numbers)
+        elif name and finding.rank != SUMMARY:
+            values[name] = values.get(name) or finding.numbers
     values |= {"reasons": reasons, "num_unreliable": len(unreliable_cells(data))}
-    return replace(line, lead=f"Confidence: {word}", text="; ".join(texts), values=values)
+    return Finding("confidence", values, (), (), "warnings", {"listed": "; ".join(texts)}, CONFIDENCE)
+
+
+def to_do_next(data: ReportData) -> Finding:
+    """Return the line on what to do next, and where."""
+    steps = next_steps(data)
+    shown = "; ".join(steps[:MOST_STEPS])
+    is_elsewhere = f"`{data.commands['run']}" in shown  # than in Regatta's folder
+    where = WHERE if re.search(r"`(make|\.venv/)", shown) else ELSEWHERE if is_elsewhere else ""
+    words = {"shown": shown, "where": where, "mark": "optional" if shown.startswith(NOTHING_OPEN) else "to do"}
+    return Finding("next", {"steps": steps}, (), words=words, declared=NEXT)
 
 
 def next_steps(data: ReportData) -> list[str]:
@@ -293,18 +224,23 @@ def _as_one(one: str, other: str) -> str:
 # The figure of the first screen.
 
 
-def headline_figure(shown: list[Section]) -> Figure | None:
-    """Return the figure of the first screen: of the first section in HEADLINES that has one.
+def headline_figure(data: ReportData, shown: list[Section]) -> Figure | None:
+    """Return the figure of the first screen: of the first line whose section offers one."""
+    places = [line.anchor for line in summary(data)]
+    offered = [section for section in shown if section.headlines]
+    offered.sort(key=lambda section: places.index(section.id) if section.id in places else len(places))
+    return first_figure(offered, change_by_pair(data))
+
+
+def first_figure(offered: list[Section], compared: Figure | None) -> Figure | None:
+    """Return the first figure that sections offer. compared: the one of comparisons.
 
     Instead of a strip, that of comparisons if cells have one size; without any, the first figure of several cells.
     """
-    by_id = {section.id: section for section in shown}
-    sections = [by_id[name] for name in HEADLINES if name in by_id and _figures_of(by_id[name])]
-    found = [figure for section in sections for figure in _figures_of(section)]
-    compared = by_id[COMPARISONS].headline if COMPARISONS in by_id else None
+    found = [figure for section in offered for figure in section.headlines]
     if not found or found[0].chart.form == "rows":
         several = (figure for figure in found if len({*figure.chart.frame["cell"]} - {""}) > 1)
-        first = None if sections and _has_sizes(sections[0]) else compared
+        first = None if offered and _has_sizes(offered[0]) else compared
         found = [figure for figure in (first, next(several, None), *found) if figure]
     if not found:
         return None
@@ -313,33 +249,23 @@ def headline_figure(shown: list[Section]) -> Figure | None:
     return replace(found[0], id="headline", table=table, drawing=chart)
 
 
-def _figures_of(section: Section) -> tuple[Figure, ...]:
-    return (section.headline,) if section.headline else section.figures
+def _has_sizes(section: Section) -> bool:
+    """Return whether any figure of a section is over several places, as that of throughput with the baseline is."""
+    return any(figure.chart.form == "lines" for of in (section, *section.parts) for figure in of.figures)
 
 
-def without_headline(shown: list[Section]) -> list[Section]:
+def without_figure(shown: list[Section], first: Figure | None) -> list[Section]:
     """Return the sections without the figure of the first screen, if it is the only one of its section."""
-    first = headline_figure(shown)
     titles = [first.title] if first else []
     return [
-        replace(section, figures=())
-        if not section.headline and [figure.title for figure in section.figures] == titles
-        else section
+        replace(section, figures=()) if [figure.title for figure in section.figures] == titles else section
         for section in shown
     ]
 
 
-def _has_sizes(section: Section) -> bool:
-    """Return whether any figure of a section is over several places, as that of throughput with the baseline is."""
-    return any(figure.chart.form == "lines" for figure in (*section.figures, *section.folded[1]))
-
-
-def figures_of_page(shown: list[Section]) -> list[Figure]:
+def figures_of_page(shown: list[Section], first: Figure | None) -> list[Figure]:
     """Return the figures that the page draws: that of the first screen, then those of sections and their parts."""
-    first = headline_figure(shown)
     found = [first] if first else []
-    for section in (one for outer in without_headline(shown) for one in (outer, *outer.parts)):
-        for figures in (section.figures, section.folded[1]):
-            found += drawn_and_listed(figures)[0]
-        found += [section.content["figure"]] if section.content.get("figure") else []
+    for section in (one for outer in without_figure(shown, first) for one in (outer, *outer.parts)):
+        found += drawn_and_listed(section.figures)[0]
     return found

@@ -33,7 +33,6 @@ from regatta.topics.status_matrix import square_of, statuses_by_cell
 MOST_FINDINGS = 5
 MOST_ROWS_OPEN = 12  # nodes; further groups are folded
 MOST_NODES_MATRIX = 32  # of a matrix of pairs
-MOST_COLUMNS_BESIDE = 3  # of a matrix beside a figure
 MOST_FAILING = 0.25  # share of the nodes or pairs; more failing ones are not called failed without a test
 # Groups of the matrix in its order, and their marks in a figure: a node is in the first one that applies to any of its
 # cells.
@@ -114,6 +113,7 @@ KINDS = (
             "skipped: {skipped}",
             "{num_checked} of {num_planned:measurement} checked",
         ),
+        place=1,
         next_step="exclude the failed and slow nodes: `exclude_nodes: [{exclude}]`",
     ),
     Kind(
@@ -206,7 +206,10 @@ def _summary(data: ReportData, outside: list[Finding]) -> Finding:
         "uncertain": [named.get(hosts, hosts) for hosts in groups["inconclusive"]],
         "skipped": list(values["skipped"]),
         "exclude": ", ".join([*groups["failed"], *slower]),
+        "mark": "no slow node" if len(settled) == values["num_nodes"] else "uncertain",
     }
+    if groups["failed"] or slower or pairs:
+        words["mark"] = "failed" if groups["failed"] else "slow"
     return Finding("nodes", values, (of_rows("sweep_nodes", rows, ("hosts", "workload")),), words=words)
 
 
@@ -216,7 +219,7 @@ def _healthy(data: ReportData) -> list[Finding]:
     avoided = [node["host"] for node in data.problems.get("blamed_nodes", []) if node["host"] in healthy]
     values = {"hosts": " ".join(avoided), "num": len(avoided), "campaign": data.campaign.name}
     source = Source(PROBLEMS, what="blamed_nodes")
-    return [Finding("healthy_avoided", values, (source,), (), "warnings")] if avoided else []
+    return [Finding("healthy_avoided", values, (source,))] if avoided else []
 
 
 def section(data: ReportData) -> Section | None:
@@ -232,11 +235,10 @@ def section(data: ReportData) -> Section | None:
     margins = " or ".join(f"+{above:.2g} and \N{MINUS SIGN}{-below:.2g} %" for above, below in limits)
     lead = f"Slower and faster: beyond {margins}, and significant."
     matrices = [_nodes_matrix(data, nodes), *(_pair_matrices(data, rows) if noun == "pair" else ())]
-    content = {"matrices": matrices, "is_tall": len(matrices) == 1 and len(matrices[0].columns) <= MOST_COLUMNS_BESIDE}
     words = [f"{num} {name}" for name in ("failed", "slower") if (num := len(counts_of(data, nodes)[name]))]
     state, title = (", ".join(words), "bad" if words else ""), "Nodes" if noun == "node" else "Nodes and pairs"
-    first = next(iter(figures), None)  # the first screen has it
-    return Section("sweep", title, lead, figures[1:], (), "matrix.html.j2", content, state, headline=first)
+    more = {"template": "matrix.html.j2", "content": {"matrices": matrices}, "state": state}
+    return Section("sweep", title, lead, figures[1:], headlines=figures[:1], **more)
 
 
 def _cited(data: ReportData, noun: str) -> str | None:

@@ -20,11 +20,11 @@ FEATURES = Column("hidden", "features", WHOLE)
 ORDER = ("nodes", "gpus_per_node", "implementation", "batch_size", "hidden")
 
 
-def section(data: ReportData) -> Section:
+def section(data: ReportData) -> Section | None:
     """Return a table of the layers, by shape and implementation."""
     rows, title = data.cells_of("sync_batchnorm"), "Synchronized batch norm"
     if rows["time_s"].isna().all():
-        return Section("batch-norms", title)
+        return None
     rows = named(data, rows, FEATURES).sort_values([*ORDER], kind="stable")
     caption = "Time, memory and errors of a layer"
     tables = tables_of(data, rows, (FEATURES, *LAYER), caption)
@@ -61,9 +61,9 @@ def findings(data: ReportData) -> list[Finding]:
     values |= {"num_inputs": len(pairs), "time": time, "torch_time": torch_time}
     least, most = ratio_text(ratios.min()), ratio_text(ratios.max())
     words = {"name": data.names[cells[0]], "least": least, "most": most if most != least else None}
-    return [Finding("batch_norm", values, (of_cells("cells", cells),), cells, "batch-norms", words)]
+    return [Finding("batch_norm", values, (of_cells("cells", cells),), cells, words=words)]
 
 
 TOPIC = Topic(
-    "sync_batchnorm", "Synchronized batch norm", {}, section, findings, kinds=KINDS, benchmarks=("sync_batchnorm",)
+    "batch-norms", "Synchronized batch norm", {}, section, findings, kinds=KINDS, benchmarks=("sync_batchnorm",)
 )

@@ -184,11 +184,11 @@ PARTS = {"measuring": "measuring", "warmup": "warm-up", "other": "setup and chec
 PARTS |= {"launch_start": "launch startup", "import": "imports", "idle": "idle"}
 
 
-def section(data: ReportData) -> Section:
+def section(data: ReportData) -> Section | None:
     """Return the chart of launches by host, and their table."""
     timeline, hours = data.tables["timeline"], allocated_hours(data.tables["allocations"])
     if timeline.empty:
-        return Section("timeline", "Timeline")
+        return None
     repeats = data.measurements.dropna(subset="launch").drop_duplicates("launch").set_index("launch")["repeat"]
     launches = plain_rows(timeline.assign(repeat=timeline["launch"].map(repeats)), (*TIMELINE, "repeat"))
     rows = bars_of(launches, plain_rows(data.tables["allocations"], tuple(ALLOCATIONS)))
@@ -198,16 +198,18 @@ def section(data: ReportData) -> Section:
         num = len(rows) - len(shown)
         notes.append(f"Not drawn: {num:,} of {plural(len(rows), 'node')}, those with fewer failures.")
     table = Table.of_columns("Launches", TIMELINE.of_table("launches"), timeline, data.device, ("timeline",))
-    chart = chart_of({name: rows[name] for name in shown}) if rows else None
-    figure = Figure("gantt", "Timeline of launches", chart, table, "timeline") if chart else None
     idle = f"{percent_number(hours['idle'] / hours['total'])} % idle" if hours["total"] else ""
-    state, tables = idle or plural(len(timeline), "launch", "launches"), (replace(table, is_words=True),)
+    state, table = idle or plural(len(timeline), "launch", "launches"), replace(table, is_words=True)
     sums: Counter[str] = Counter()
     for part, _, seconds, *_ in (bar for bars in rows.values() for bar in bars if not hours["total"]):
         sums[part] += seconds  # with allocations, the finding on them has the shares
     shares = (f"{percent_number(sums[part] / sums.total())} % {part}" for part in STATES if sums[part])
-    content = {"figure": figure, "note": " ".join(notes), "spent": ", ".join(shares)}
-    return Section("timeline", "Timeline", "", (), tables, "timeline.html.j2", content, (state, "quiet"))
+    lead = " ".join([*([f"All: {spent}."] if (spent := ", ".join(shares)) else []), *notes])
+    if not rows:
+        return Section("timeline", "Timeline", lead, tables=(table,), state=(state, "quiet"))
+    chart = chart_of({name: rows[name] for name in shown})
+    figure = Figure("gantt", "Timeline of launches", chart, table, "timeline")
+    return Section("timeline", "Timeline", lead, (figure,), state=(state, "quiet"))
 
 
 def allocated_hours(allocations: pd.DataFrame) -> dict[str, float]:
@@ -284,7 +286,7 @@ def _clock_steps(data: ReportData) -> list[Finding]:
     step_s = float(rows["clock_step_s"].iloc[0])
     words = {"size": elapsed_text(round(abs(step_s))), "way": "forward" if step_s > 0 else "back"}
     values = {"step_s": step_s, "num": len(rows)}
-    return [Finding("clock_step", values, (of_rows("allocations", rows),), (), "warnings", words)]
+    return [Finding("clock_step", values, (of_rows("allocations", rows),), (), words=words)]
 
 
 def _overlapping(data: ReportData) -> list[Finding]:
@@ -297,7 +299,7 @@ def _overlapping(data: ReportData) -> list[Finding]:
     words = dict(zip(("first", "second", "host"), pairs[0], strict=True))
     source, ok = of_rows("timeline", rows[rows["launch"].isin(names)]), data.ok
     cells = tuple(ok.loc[ok["launch"].isin(names), "cell"].unique())
-    return [Finding("overlapping_launches", values, (source,), cells, "warnings", words)]
+    return [Finding("overlapping_launches", values, (source,), cells, words=words)]
 
 
 def overlaps(timeline: pd.DataFrame) -> list[tuple[str, str, str]]:

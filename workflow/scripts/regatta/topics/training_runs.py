@@ -91,12 +91,12 @@ def curve_rows(runs: pd.DataFrame, epochs: pd.DataFrame, column: Column) -> pd.D
     return rows.rename(columns={"median": column.name, "list": "launches"})
 
 
-def section(data: ReportData) -> Section:
+def section(data: ReportData) -> Section | None:
     """Return accuracy, loss and time by epoch in turn, for each workload, and tables of time, result and memory."""
     runs = data.cells_of(BENCHMARK)
     rows = runs[runs["num_launches"] > 0]
     if rows.empty:
-        return Section(ANCHOR, "Training runs")
+        return None
     rows = named(data, rows).sort_values(ORDER, kind="stable")
     curves = [figures_of(data, plot, curve_rows(rows, data.tables["epochs"], plot.column)) for plot in CURVES]
     titles = list(dict.fromkeys(figure.title.partition(": ")[2] for of in curves for figure in of))
@@ -148,7 +148,7 @@ def findings(data: ReportData) -> list[Finding]:
         values |= {"name": data.names[fastest.cell], "epochs": int(fastest.epochs)}
         values |= {"total": Value.of(fastest, TOTAL), "accuracy": Value.of(fastest, ACCURACY)}
         source = of_cells("cells", [fastest.cell, *(row.cell for row in group)])
-        found.append(Finding("training", values, (source,), (fastest.cell,), ANCHOR))
+        found.append(Finding("training", values, (source,), (fastest.cell,)))
     return [*base.with_summary(data, found, partial(_summary, len(found))), *_different_losses(data)]
 
 
@@ -168,10 +168,10 @@ def _different_losses(data: ReportData) -> list[Finding]:
     if not cells:
         return []
     values, words = {"num": len(cells), "num_known": len(on_cpu)}, {"name": data.names[cells[0]]}
-    return [Finding("different_losses", values, (of_cells("cells", cells),), cells, "warnings", words)]
+    return [Finding("different_losses", values, (of_cells("cells", cells),), cells, words=words)]
 
 
 TABLES = {
     "training_ranks": TableSpec.of(TRAINING_RANKS, training_ranks_table, "campaign", "ranks"),
 }
-TOPIC = Topic(*("training_runs", "Training runs", TABLES, section, findings), kinds=KINDS, benchmarks=("train_run",))
+TOPIC = Topic(*(ANCHOR, "Training runs", TABLES, section, findings), kinds=KINDS, benchmarks=("train_run",))

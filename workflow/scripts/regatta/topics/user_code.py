@@ -15,23 +15,26 @@ def name_below(data: ReportData, row: Row) -> str:
     return data.cell_names[row.cell].without("subject").full
 
 
-def kinds_of_subjects(name: str, other: str, leads: tuple[str, ...], num: str, subjects: str) -> tuple[Kind, Kind]:
+def kinds_of_subjects(
+    name: str, other: str, leads: tuple[str, ...], num: str, subjects: str, **of_line: object
+) -> tuple[Kind, Kind]:
     """Return the kind of the summary of the first subject, and that of each subject.
 
-    num: what `num` counts. subjects: what `num_subjects` counts.
+    num: what `num` counts. subjects: what `num_subjects` counts. of_line: more fields of the first one.
     """
     parts = ("{name}", num, f"first of {{num_subjects:{subjects}}}")
     sentences = ("{name}.", f"{num[:1].upper()}{num[1:]}.")
-    return Kind(name, SUMMARY, leads, parts), Kind(other, RESULT, tuple(f"{lead}." for lead in leads), sentences)
+    first = Kind(name, SUMMARY, leads, parts, **of_line)
+    return first, Kind(other, RESULT, tuple(f"{lead}." for lead in leads), sentences)
 
 
-def best_value(data: ReportData, section: str, rows: list[Row], column: Column, **values: object) -> Finding:
+def best_value(data: ReportData, rows: list[Row], column: Column, **values: object) -> Finding:
     """Return the best value of a column on the most ranks, for `findings_of_subjects`. values: other ones."""
     known = headline_rows(data, on_most_ranks(rows))
     best = best_row(known, column)
     words = {"name": name_below(data, best), "num": len(known) if len(known) > 1 else None}
     sources = (of_cells("cells", [row.cell for row in known]),)
-    return Finding("", values | {"value": Value.of(best, column)}, sources, (best.cell,), section, words)
+    return Finding("", values | {"value": Value.of(best, column)}, sources, (best.cell,), words=words)
 
 
 def findings_of_subjects(data: ReportData, kinds: tuple[Kind, Kind], found: list[Finding]) -> list[Finding]:

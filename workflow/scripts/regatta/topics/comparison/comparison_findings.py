@@ -76,6 +76,7 @@ OUTCOMES = (
     Kind(*("undecided", RESULT), lead="{value} vs. {reference}: median difference {median} %"),
 )
 CHOICES = {"equal": "either", "both_ways": "depends on the cell", "uncertain": "uncertain", "undecided": "undecided"}
+
 KINDS = (
     Kind(
         *("compared", SUMMARY),
@@ -88,7 +89,8 @@ KINDS = (
             "none by more than the {limit} margin",
             "{few:cell/cells} with too few launches for a verdict",
         ),
-        line="comparison",
+        key="comparison",
+        place=1,
         term="Comparisons",
         help="Ratio of the geometric means of primary times over launches; above 1 is slower. From"
         f" {MIN_LAUNCHES} launches per side, it has a 95 % t interval of logarithms, moderated by the variance of all"
@@ -206,6 +208,10 @@ def compared_findings(judged: pd.DataFrame, sources: tuple[Source, ...] = ()) ->
     values["num_widened"] = len(widened)
     for name in ("launch_correlation", "widening_ratio") if len(widened) else ():
         values[name] = float(widened[name].max())
+    outcomes = {part["outcome"] for part in parts}
+    words["mark"] = "equal" if outcomes == {"equal"} else "uncertain"
+    if outcomes & {"slower", "both_ways"}:
+        words["mark"] = "different"
     is_said = any("num_beyond" in part for part in parts)
     words["limit"] = "" if is_said or words["num_beyond"] or words["num_open"] or few else words["margin"]
     if (axis := judged["axis"].iloc[0]) != "campaign":

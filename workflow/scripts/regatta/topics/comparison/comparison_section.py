@@ -8,7 +8,7 @@ import pandas as pd
 from regatta.core.text import plural
 from regatta.kit.columns import TEXT, WHOLE, Column
 from regatta.report.findings import Finding, Source, of_rows
-from regatta.report.panels import Section, Table
+from regatta.report.panels import Figure, Section, Table
 from regatta.tables import pairs
 from regatta.tables.facts import NOT_KNOWN, Difference, differences
 from regatta.tables.primary_times import values_by_cell
@@ -38,8 +38,13 @@ def section(data: ReportData) -> Section | None:
     fold = f"Ratios: all {len(judged):,} pairs are equivalent" if texts.is_equal(judged) else ""
     content = {"matrices": ratio_matrices(comparisons, data.names, fold)}
     template, state = "matrix.html.j2", (plural(len(judged), "pair"), "quiet")
-    first = changes_figure(judged)
-    return Section("comparisons", "Comparisons", lead, (), found, template, content, state, headline=first)
+    return Section("comparisons", "Comparisons", lead, (), found, template, content, state)
+
+
+def change_by_pair(data: ReportData) -> Figure | None:
+    """Return the figure of the first screen if cells have one size: the change of each pair; None without any."""
+    judged = pairs.judged_rows(data.tables["comparisons"])
+    return changes_figure(judged) if len(judged) else None
 
 
 @once_per_report
@@ -62,7 +67,7 @@ def findings(data: ReportData) -> list[Finding]:
         ("open_pairs", undecided, (), {"num_pairs": len(judged), "repeats": repeats}, {}),
     ):
         if len(rows):
-            found.append(Finding(kind, {"num": len(rows)} | values, (_rows(rows),), cells, "warnings", words))
+            found.append(Finding(kind, {"num": len(rows)} | values, (_rows(rows),), cells, words=words))
     return found
 
 
@@ -130,4 +135,4 @@ def environment_table(title: str, found: list[Difference] | None, reference: str
 
 
 TABLES = {"comparisons": TableSpec.of(pairs.COMPARISONS, pairs.comparisons_table, "campaign", "measurements")}
-TOPIC = Topic("comparison", "Comparisons", TABLES, section, findings, is_judge=True, kinds=comparison_findings.KINDS)
+TOPIC = Topic("comparisons", "Comparisons", TABLES, section, findings, is_judge=True, kinds=comparison_findings.KINDS)

@@ -40,6 +40,7 @@ MOST_EFFICIENCIES, MOST_THROUGHPUTS = 4, 3  # among the findings
 MOST_LAUNCHES = 100  # that are advised
 ROUNDING = 1e-3  # the product of the factors may differ from the efficiency by the rounding of the tables
 SUSPECT_RATIO = 1.1  # an efficiency above says that the baseline was slow
+
 KINDS = (
     Kind(
         *("scaling", SUMMARY),
@@ -57,12 +58,14 @@ KINDS = (
             "no result on {missing_size} {ranks}: {missing}",
             "{sharing} share the cores of a host",
         ),
+        place=3,
     ),
     Kind(
         *("best_throughput", SUMMARY),
         lead="Throughput: {throughput_samples_per_s}",
         parts=("{name}", "first of {num_workloads} workloads", "no {missing}"),
-        line="scaling",
+        key="scaling",
+        place=3,
     ),
     Kind(
         *("efficiency", RESULT),
@@ -159,8 +162,7 @@ def efficiency_findings(data: ReportData) -> list[Finding]:
             values |= {} if is_suspect else {"launches_needed": launches_needed(value, data.campaign.repeats)}
         words = {"losses": _ranges_of_losses([{part: losses[part] for part in losses if part not in noise}])}
         sources = (of_cells("cells", [row.cell, row.baseline, *(one.cell for one in rows)]),)
-        anchor = "warnings" if is_suspect else ""
-        found.append(Finding(kind, values, sources, (row.cell, row.baseline), anchor, words))
+        found.append(Finding(kind, values, sources, (row.cell, row.baseline), words=words))
     known = [one.values["launches_needed"] for one in found if one.values.get("launches_needed")]
     return [replace(one, words=one.words | {"repeats": max(known, default=None)}) for one in found]
 
@@ -299,6 +301,10 @@ def _summary(data: ReportData) -> Finding:
     for name, listed in (("open", still_open), ("suspect", groups.get("suspect", ()))):
         words[name] = [f"{names[one.cells[0]]} {one.values['efficiency']}" for one in listed]
     words["unknown"] = "too noisy" if "uncertain" in groups else "undecided"
+    if not ends and (words["unknown"] == "too noisy" or not still_open):
+        words["mark"] = "uncertain"
+    elif still_open or missing:
+        words["mark"] = "partly measured"
     if still_open and not ends:  # the value before the judgement
         best = max(still_open, key=lambda one: one.values["efficiency"].estimate)
         words |= {"best_open": best.values["efficiency"]}

@@ -29,6 +29,7 @@ from regatta.topics.scaling.scaling_findings import (
     threads_text,
 )
 
+TOGGLE = "throughput", "Throughput"  # another view of the same cells
 MOST_ROWS = 40  # rows shown in the table of baselines; the CSV has all
 
 
@@ -44,11 +45,11 @@ def section(data: ReportData) -> Section | None:
     peaks = peaks_text(data.campaign, scaling, set(data.ok["gpu"].dropna()))
     above = above_texts(scaling, losses := losses_figures(data))
     sentences, shown = [reference_text(data), lead, *above, peaks], [*(efficiency or throughput), *losses]
-    folded = ("Throughput", tuple(throughput)) if efficiency else ("", ())
+    parts = (Section(*TOGGLE, figures=tuple(throughput), is_folded=True),) if efficiency and throughput else ()
     if len(shown) > MOST_FIGURES:  # charts of so many workloads are alike
         sentences.append("Efficiency of each workload and shape: matrix above. Throughput: all cells, below.")
-        shown, folded = losses, ("", ())
-    more = {"folded": folded, "headline": headline(data, rows)}
+        shown, parts = losses, ()
+    more = {"parts": parts, "headlines": headline(data, rows) or tuple(shown)}
     return section_of(("scaling", "Scaling"), scaling, STEP, sentences, shown, tables, **more)
 
 
@@ -157,7 +158,7 @@ def panel_rows(data: ReportData, rows: pd.DataFrame) -> pd.DataFrame:
     return with_context(named(data, rows), "bucket_cap_mb", THROUGHPUT)
 
 
-def headline(data: ReportData, rows: pd.DataFrame) -> Figure | None:
+def headline(data: ReportData, rows: pd.DataFrame) -> tuple[Figure, ...]:
     """Return the efficiency on each size, a line for the configuration of each workload and stack that is the fastest
     on most ranks.
 
@@ -173,7 +174,7 @@ def headline(data: ReportData, rows: pd.DataFrame) -> Figure | None:
         of_sizes = of_line[is_chosen].sort_values("world_size", kind="stable")
         lines += [table_rows(of_sizes)] if is_one_size or of_sizes["world_size"].nunique() > 1 else []
     if not lines:
-        return None
+        return ()
     lines.sort(key=lambda line: (-line[-1].world_size, line[-1].efficiency_ratio))
     workloads, drawn = dict.fromkeys(line[-1].workload for line in lines), []
     for workload in workloads if len(lines) > MOST_LINES[is_one_size] else ():
@@ -191,7 +192,7 @@ def headline(data: ReportData, rows: pd.DataFrame) -> Figure | None:
         title += f": lowest {of}" if has_one else f": {of}, those with the lowest values"
     plot = Plot("headline", EFFICIENCY, line=headline_fields, title=lambda _: "", most=MOST_LINES[True], guides=full)
     [figure] = figures_of(data, plot, shown.drop(columns="is_context"))
-    return replace(figure, id="headline", title=title, table=replace(figure.table, caption=title))
+    return (replace(figure, id="headline", title=title, table=replace(figure.table, caption=title)),)
 
 
 def headline_fields(name: CellName) -> tuple[str, ...]:

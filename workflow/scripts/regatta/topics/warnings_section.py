@@ -1,0 +1,43 @@
+"""The list of all warnings, the worst first, and the cells that they are on."""
+
+from collections import defaultdict
+
+from regatta.kit.kinds import NOTE, WARNINGS
+from regatta.report.findings import Finding
+from regatta.report.panels import Section
+from regatta.topics.base import WARNED, ReportData, Topic, is_on_few_cells, once_per_report, unreliable_cells
+
+
+@once_per_report
+def warnings(data: ReportData) -> list[Finding]:
+    """Return the warnings, the worst first, then in the page's order."""
+    found = [finding for finding in data.findings if finding.rank in WARNINGS]
+    return sorted(found, key=lambda finding: WARNINGS.index(finding.rank))
+
+
+def warnings_by_cell(warned: list[Finding]) -> dict[str, str]:
+    """Return what the warnings on each cell are about, such as "Variation; Outliers"."""
+    found: dict[str, dict[str, None]] = defaultdict(dict)
+    for warning in warned:
+        for cell in warning.cells:
+            found[cell][warning.text.partition(":")[0]] = None
+    return {cell: "; ".join(subjects) for cell, subjects in found.items()}
+
+
+def marks(data: ReportData, warned: list[Finding]) -> dict[str, str]:
+    """Return what is invalid on each cell that is marked. Of a warning on too many cells, the sentence is enough."""
+    return warnings_by_cell([one for one in warned if one.rank != NOTE and is_on_few_cells(data, one)])
+
+
+def section(data: ReportData) -> Section:
+    warned, num_cells = warnings(data), len(data.campaign.cells)
+    num, num_marked = len(unreliable_cells(data)), len(marks(data, warned))
+    lead = f"{num:,} of {num_cells:,} cells have a warning that affects comparisons" if num else ""
+    if num_marked == num > 0:
+        lead += "; tables show \N{WARNING SIGN} beside them"
+    elif num_marked:
+        lead += f"; {num_marked:,} with \N{WARNING SIGN} beside them in tables"
+    return Section(WARNED, "Warnings", f"{lead}." if lead else "" if warned else "No warnings.")
+
+
+TOPIC = Topic(WARNED, "Warnings", section=section, part_of="stability", is_of_sweeps=True)
