@@ -19,7 +19,7 @@ def figure(name: str, chart) -> Figure:
 def section(name: str, *charts, first=None) -> Section:
     """Return a section that offers its figures, or another one, for the first screen."""
     figures = tuple(figure(f"{name}-{number}", chart) for number, chart in enumerate(charts))
-    return Section(name, "", figures=figures, headlines=(figure(name, first),) if first else figures)
+    return Section(figures=figures, headlines=(figure(name, first),) if first else figures, id=name)
 
 
 ONE = chart(mark("ddp", 1, 90, cell="ddp"), form="rows")

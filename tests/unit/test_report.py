@@ -395,8 +395,8 @@ def test_the_figure_of_the_first_screen_is_that_of_the_first_section_that_has_on
     def figure(name: str) -> Figure:
         return Figure(name, name, chart(mark("a", 1, 1)), Table("", (), ()))
 
-    scaling = Section("scaling", "", headlines=(figure("efficiency-1"),))
-    communication = Section("communication", "", headlines=(figure("bandwidth-1"), figure("bandwidth-2")))
+    scaling = Section(headlines=(figure("efficiency-1"),))
+    communication = Section(headlines=(figure("bandwidth-1"), figure("bandwidth-2")))
     for sections, title in (([communication], "bandwidth-1"), ([scaling, communication], "efficiency-1")):
         found = first_figure(sections, None)
         assert (found.id, found.title) == ("headline", title)

@@ -126,6 +126,10 @@ def percent_number(ratio: float) -> str:
     return f"{percent:.0f}" if abs(percent) >= 9.95 else f"{percent:z.1f}"
 
 
+def percent_text(percent: float) -> str:
+    return percent_number(percent / 100)
+
+
 def excess_text(ratio: float) -> str:
     """Return how much longer something takes, from a ratio of at least 1: `is 3.2 % slower`, `takes 2.8× as long`."""
     if ratio < 2:

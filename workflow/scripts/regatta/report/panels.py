@@ -125,7 +125,8 @@ def _digits(value: object) -> str:
 
 @dataclass(frozen=True)
 class Section:
-    """A part of the report: findings, then figures, then tables. lead: its first sentences.
+    """A part of the report: findings, then figures, then tables. lead: its first sentences. id, title: if not those of
+    its topic.
 
     template: file in workflow/report/ of matrices or failures, above the figures; it receives `content`. state: text
     and CSS class for the table of contents, such as ("3 not ok", "bad"); what is "good" takes one line. parts: sections
@@ -133,8 +134,6 @@ class Section:
     screen, the best first.
     """
 
-    id: str
-    title: str
     lead: str = ""
     figures: tuple[Figure, ...] = ()
     tables: tuple[Table, ...] = ()
@@ -144,6 +143,13 @@ class Section:
     parts: tuple["Section", ...] = ()
     is_folded: bool = False
     headlines: tuple[Figure, ...] = ()
+    id: str = ""
+    title: str = ""
+
+
+def folded(anchor: str, title: str, figures: Sequence[Figure]) -> tuple[Section, ...]:
+    """Return a folded part with further figures; none without any."""
+    return (Section(figures=tuple(figures), is_folded=True, id=anchor, title=title),) if figures else ()
 
 
 def drawn_and_listed(figures: Sequence[Figure], most: int = MOST_FIGURES) -> tuple[list[Figure], list[Figure]]:
@@ -212,6 +218,10 @@ def hues(rows: pd.DataFrame) -> list[int]:
 
 def series_fields(name: CellName) -> tuple[str, ...]:
     return (*name.series, *PLACE)
+
+
+def workload(name: CellName) -> str:
+    return name.workload
 
 
 def on_one_shape(name: CellName) -> str:

@@ -13,10 +13,10 @@ from typing import Protocol
 import pandas as pd
 
 from regatta.core.names import PLACE, CellName
-from regatta.core.text import device_words, plural, prefixed, ranks_word, shape, size, thousands
+from regatta.core.text import device_words, is_unknown, plural, prefixed, ranks_word, shape, size, thousands
 from regatta.kit.columns import CELL_NAME, FULL_NAME, NUM_LAUNCHES, Column, table_rows
 from regatta.report.chart import GUIDE, LEAST_ZOOMED, MAX_LAUNCHES, Chart, PlotAxis, size_ticks, styles_of
-from regatta.report.findings import percent_number
+from regatta.report.findings import percent_text
 from regatta.report.panels import (
     HUE_AXES,
     MAX_SERIES,
@@ -27,7 +27,8 @@ from regatta.report.panels import (
     in_order,
     panels,
 )
-from regatta.tables.metrics import METRICS
+from regatta.tables.baselines import EFFICIENCY
+from regatta.tables.metrics import METRICS, THROUGHPUT
 from regatta.tables.primary_times import steps_by_cell, values_by_cell
 
 LOG_RATIO = 16  # values that differ by more are on a logarithmic axis
@@ -82,6 +83,18 @@ class Plot:
         """Return the names of the numbers that its panels read."""
         read = (self.column, self.over, *self.columns, *self.guided_by)
         return {name for column in filter(None, read) for name in column.names}
+
+
+def full(_: pd.DataFrame) -> Iterable[tuple[str, float]]:
+    """Return the guide of efficiencies (`plots.Plot.guides`)."""
+    return [("100 %", 1.0)]
+
+
+def ideal(rows: pd.DataFrame) -> Iterable[tuple[str, pd.Series]]:
+    """Return the guide of throughputs: that of the best baseline on each number of ranks; none without any."""
+    others = rows[(rows["cell"] != rows["baseline"]).fillna(True)]
+    of_rank = (others[THROUGHPUT.name] / others[EFFICIENCY.name] / others["world_size"]).max()
+    return [] if is_unknown(of_rank) else [("ideal", of_rank * rows["world_size"])]
 
 
 def named(data: Data, rows: pd.DataFrame, over: Column | None = None) -> pd.DataFrame:
@@ -174,7 +187,7 @@ def value_axis(
     start = step * math.floor(low / step - 0.5) if low > LEAST_ZOOMED * high else 0.0
     axis = PlotAxis(column.heading(device), low=None if low < 0 else start, show=thousands)
     if column.shown_as == "%":
-        axis = replace(axis, show=PlotAxis.show, value=lambda percent: percent_number(percent / 100))
+        axis = replace(axis, show=PlotAxis.show, value=percent_text)
     if is_log:
         axis = replace(axis, is_log=True, low=low, high=high)
     if is_log and column.unit in PREFIXED:  # each tick has its unit
@@ -298,7 +311,6 @@ def tables_of(
 
 
 def section_of(
-    topic: tuple[str, str],
     rows: pd.DataFrame,
     column: Column,
     sentences: Iterable[str] = (),
@@ -306,7 +318,7 @@ def section_of(
     tables: Iterable[Table] = (),
     **more: object,
 ) -> Section | None:
-    """Return a section of figures and tables: sentences of the topic, and how to read the figures. topic: id, title.
+    """Return a section of figures and tables: sentences of the topic, and how to read the figures.
 
     rows: all cells, of which those without the column have no mark. None without figures and tables.
     """
@@ -316,7 +328,7 @@ def section_of(
     drawn, _ = drawn_and_listed(figures)
     of_launches = [figure for figure in drawn if {"launch 1", "minimum"} & {*figure.chart.frame}]
     lead = [*sentences, how_to_read(rows, column, of_launches)] if of_launches else sentences
-    return Section(*topic, " ".join(filter(None, lead)), figures, tables, **more)
+    return Section(" ".join(filter(None, lead)), figures, tables, **more)
 
 
 def how_to_read(rows: pd.DataFrame, column: Column, figures: Sequence[Figure]) -> str:

@@ -25,10 +25,8 @@ from regatta.report.findings import Finding
 from regatta.report.panels import Section, name_rows
 from regatta.store.csv_files import grouped as grouped
 from regatta.store.csv_files import plain_rows as plain_rows
-from regatta.tables.baselines import EFFICIENCY
 from regatta.tables.cells import rows_of
 from regatta.tables.facts import Fact, facts_of
-from regatta.tables.metrics import THROUGHPUT
 from regatta.tables.primary_times import primary_columns, times_by_cell
 from regatta.tables.settings import compare_settings
 
@@ -263,18 +261,6 @@ def with_summary(
     return [*map(summary, valid[:1]), *found[:most]]
 
 
-def full(_: pd.DataFrame) -> Iterable[tuple[str, float]]:
-    """Return the guide of efficiencies (`plots.Plot.guides`)."""
-    return [("100 %", 1.0)]
-
-
-def ideal(rows: pd.DataFrame) -> Iterable[tuple[str, pd.Series]]:
-    """Return the guide of throughputs: that of the best baseline on each number of ranks; none without any."""
-    others = rows[(rows["cell"] != rows["baseline"]).fillna(True)]
-    of_rank = (others[THROUGHPUT.name] / others[EFFICIENCY.name] / others["world_size"]).max()
-    return [] if is_unknown(of_rank) else [("ideal", of_rank * rows["world_size"])]
-
-
 def with_context(rows: pd.DataFrame, field: str, column: Column) -> pd.DataFrame:
     """Return rows with `is_context`: whether a cell differs in a field from the best of its kind on most ranks.
 
@@ -295,8 +281,9 @@ def nothing(_: object) -> list:
 
 @dataclass(frozen=True)
 class Topic:
-    """One topic. kinds: those of its findings. terms: (term, definition) pairs of Methods that no kind has.
+    """One topic. id, title: of its section. kinds: those of its findings.
 
+    terms: (term, definition) pairs of Methods that no kind has.
     part_of: id of the topic whose section contains this one's. is_of_sweeps: whether it applies to a sweep, whose cells
     differ in their nodes. Other topics would rank or pool cells that measure the same. is_judge: whether its warnings
     say which cells have invalid numbers (`headline_rows`). benchmarks: without their cells, its terms are not defined;
@@ -304,7 +291,7 @@ class Topic:
     """
 
     id: str
-    title: str
+    title: str = ""
     tables: dict[str, TableSpec] = field(default_factory=dict)
     section: Callable[[ReportData], Section | None] | None = None
     findings: Callable[[ReportData], list[Finding]] = nothing

@@ -136,7 +136,7 @@ def section(data: ReportData) -> Section | None:
         caption, label = f"{by}: fastest sizes (MiB)", "Fastest bucket sizes"
         matrices.insert(0, Matrix(caption, squares=squares, label=label, most_open=0, **fields))
     content, state = {"matrices": matrices}, (plural(len(tables), "table"), "quiet")
-    return Section("bucket", "Bucket size", template="matrix.html.j2", content=content, state=state)
+    return Section(template="matrix.html.j2", content=content, state=state)
 
 
 KINDS = (

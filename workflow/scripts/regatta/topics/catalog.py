@@ -248,7 +248,6 @@ def _content(data: ReportData, shown: list[Section]) -> dict:
     return {
         "campaign": campaign,
         "campaign_text": page.text_without_secrets(campaign),
-        "is_cpu": data.device == "cpu",
         "summary": summary(data),
         "summary_marks": MARKS,
         "headline": headline,
@@ -256,8 +255,6 @@ def _content(data: ReportData, shown: list[Section]) -> dict:
         "machine": page.machine_line(campaign, data.facts, measurements),
         "facts": page.facts(campaign, measurements, data.tables["launches"]),
         "counts": page.status_counts(measurements),
-        "num_planned": int(measurements["repeat"].notna().sum()),
-        "num_missing": int((measurements["status"] == "not_measured").sum()),
         "num_other_launches": num_launches - measurements["launch"].dropna().nunique(),
         "cell_names": data.names,
         "marks": warnings_by_cell([one for one in warned if one.declared.has_badge]) | marked,
@@ -266,7 +263,6 @@ def _content(data: ReportData, shown: list[Section]) -> dict:
         "contents": page.contents(shown),
         "sampling": page.sampling(campaign),
         "terms": terms(data),
-        "imported": campaign.imported,
         "num_unchecked": data.problems.get("num_unchecked"),
         "left_out": page.left_out(data.problems, data.names),
         "provenance": page.provenance(data.facts, data.headers),
@@ -285,13 +281,12 @@ def write_report(data: ReportData, path: Path) -> None:
 
 def sections(data: ReportData) -> list[Section]:
     """Return the sections in the page's order, each with its parts."""
-    made = [(topic, topic.section(data)) for topic in topics_of(data.campaign) if topic.section]
-    parts = {topic.id: [of for other, of in made if of and other.part_of == topic.id] for topic, _ in made}
-    return [
-        replace(section, parts=(*section.parts, *parts[topic.id]))
-        for topic, section in made
-        if section and not topic.part_of
-    ]
+    found = {"": []}
+    for topic in (one for one in topics_of(data.campaign) if one.section):
+        if section := topic.section(data):
+            section = replace(section, id=topic.id, title=section.title or topic.title)
+            found.setdefault(topic.part_of, []).append(section)
+    return [replace(section, parts=(*section.parts, *found.get(section.id, ()))) for section in found[""]]
 
 
 CLASSES = {RESULT: "", LOW: "Affects comparisons", FAIR: "Affects comparisons", NOTE: "Notes"}

@@ -10,7 +10,7 @@ from regatta.core.text import is_unknown, plural, shape, three
 from regatta.kit.columns import table_rows
 from regatta.kit.kinds import FAIR, RESULT, SUMMARY, Kind, Value
 from regatta.report.findings import Finding, of_cells
-from regatta.report.panels import Section
+from regatta.report.panels import Section, folded
 from regatta.report.plots import Plot, figures_of, named, section_of
 from regatta.tables.bandwidth import ALGBW, BUSBW, MESSAGE, PEAK, PEAK_SHARE, links_of
 from regatta.tables.metrics import CALL, ERRORS, LATENCY, MEMORY
@@ -70,10 +70,9 @@ def section(data: ReportData) -> Section | None:
     is_imported, rows = bool(data.campaign.imported), panel_rows(data)
     bandwidth, latency = figures_of(data, BANDWIDTH, rows[rows["world_size"] > 1]), figures_of(data, LATENCIES, rows)
     title = "Latency" if is_imported else "Latency of blocking calls"
-    parts = (Section("latency", title, figures=tuple(latency), is_folded=True),) if bandwidth and latency else ()
-    sentences, topic = [lead_text(rows, is_imported), links_text(data)], ("communication", "Communication")
-    more = {"parts": parts, "headlines": tuple(bandwidth or latency)}
-    found = section_of(topic, rows, LATENCY, sentences, bandwidth or latency, **more)
+    sentences = lead_text(rows, is_imported), links_text(data)
+    more = {"parts": folded("latency", title, latency if bandwidth else ()), "headlines": tuple(bandwidth or latency)}
+    found = section_of(rows, LATENCY, sentences, bandwidth or latency, **more)
     return _with_overview(found, data) if len(bandwidth) > MOST_FIGURES_OPEN else found
 
 
@@ -84,9 +83,9 @@ def _with_overview(section: Section, data: ReportData) -> Section:
     of_subject = (one for one in others if one.title.partition(": ")[2].split(SEPARATOR)[0] == subject)
     second = next(of_subject, others[0])
     title = "Bus bandwidth of the other operations, types and stacks"
-    more = Section("bandwidths", title, figures=tuple(one for one in others if one is not second), is_folded=True)
+    parts = folded("bandwidths", title, [one for one in others if one is not second])
     state = (plural(len(section.figures), "figure"), "quiet")
-    found = replace(section, figures=(first, second), parts=(*section.parts, more), state=state)
+    found = replace(section, figures=(first, second), parts=section.parts + parts, state=state)
     return replace(found, template="matrix.html.j2", content={"matrices": (matrix,)})
 
 

@@ -34,4 +34,4 @@ def findings(data: ReportData) -> list[Finding]:
     return [Finding("correlated_launches", values, (of_cells("cells", cells),), cells)]
 
 
-TOPIC = Topic(*("correlated_launches", "Warnings"), findings=findings, kinds=KINDS, is_of_sweeps=True)
+TOPIC = Topic("correlated_launches", findings=findings, kinds=KINDS, is_of_sweeps=True)

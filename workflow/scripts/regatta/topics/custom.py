@@ -48,8 +48,7 @@ def section(data: ReportData) -> Section | None:
         for column in (one for one in columns if one.better):
             plot = Plot(f"custom-{benchmark}-{column.name}".replace("_", "-"), column, over)
             figures += figures_of(data, plot, part, least=2)
-    topic = ("custom", "Custom benchmarks")
-    return section_of(topic, data.tables["cells"], TIME, figures=figures, tables=tables)
+    return section_of(data.tables["cells"], TIME, figures=figures, tables=tables)
 
 
 LEADS = ("{benchmark}: {label} {value}",)

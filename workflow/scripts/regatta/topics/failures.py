@@ -68,7 +68,7 @@ def section(data: ReportData) -> Section:
     }
     num_bad = int((planned["status"] != "ok").sum())
     state = (f"{num_bad} not ok", "bad") if num_bad else ("none", "good")
-    return Section("failures", "Failures", template="failures.html.j2", content=content, state=state)
+    return Section(template="failures.html.j2", content=content, state=state)
 
 
 def lost_hours(timeline: pd.DataFrame, measurements: pd.DataFrame) -> pd.Series:

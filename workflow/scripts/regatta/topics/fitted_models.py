@@ -57,7 +57,7 @@ def named_rows(chosen: pd.DataFrame, models: pd.DataFrame, benchmark: str) -> pd
 def section(data: ReportData) -> Section | None:
     shown = tuple(filter(None, (model_table(name, data.tables[name], data) for name in CURVES)))
     lead = "If a curve has no model, the details of its cells state why."
-    return Section("models", "Fitted models", lead, tables=shown) if shown else None
+    return Section(lead, tables=shown) if shown else None
 
 
 REASONS = {  # why there is no model, by a part of the text in the column `refusal`

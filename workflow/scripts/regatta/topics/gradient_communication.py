@@ -7,7 +7,7 @@ import pandas as pd
 from regatta.kit.columns import FIGURES
 from regatta.kit.kinds import RESULT, Kind, Value
 from regatta.report.findings import Finding, of_cells
-from regatta.report.panels import Section, series_fields
+from regatta.report.panels import Section, series_fields, workload
 from regatta.report.plots import Plot, figures_of, named, section_of
 from regatta.tables.metrics import (
     CALL_MEAN,
@@ -38,7 +38,7 @@ STEPS = (
 
 
 OTHER_BUCKETS = "other bucket sizes"
-PLOT = Plot("strategies", EXPOSED_SHARE, None, STEPS, series_fields, lambda name: name.workload, context=OTHER_BUCKETS)
+PLOT = Plot("strategies", EXPOSED_SHARE, None, STEPS, series_fields, workload, context=OTHER_BUCKETS)
 
 
 def parallel_cells(data: ReportData) -> pd.DataFrame:
@@ -51,8 +51,8 @@ def section(data: ReportData) -> Section | None:
     """Return the share of exposed communication. A strategy without a step to compare with, as fsdp, has no marks."""
     rows = parallel_cells(data)
     timed = with_context(named(data, rows.dropna(subset=CALL_P50.name)), "bucket_cap_mb", THROUGHPUT)
-    sentences, topic = ("Data: host wait is not communication time on GPUs.",), ("strategies", "Gradient communication")
-    return section_of(topic, rows, EXPOSED_SHARE, sentences, figures_of(data, PLOT, timed))
+    sentences = ("Data: host wait is not communication time on GPUs.",)
+    return section_of(rows, EXPOSED_SHARE, sentences, figures_of(data, PLOT, timed))
 
 
 KINDS = (

@@ -185,4 +185,4 @@ def _unknown(data: ReportData) -> list[Finding]:
     return found + (_warning("uncommitted", values) if num else [])
 
 
-TOPIC = Topic("machines", "Warnings", findings=findings, is_of_sweeps=True, is_judge=True, kinds=KINDS)
+TOPIC = Topic("machines", findings=findings, is_of_sweeps=True, is_judge=True, kinds=KINDS)

@@ -20,7 +20,7 @@ def parts_tables(data: ReportData, rows: pd.DataFrame) -> tuple[Table, ...]:
 
 def section(data: ReportData) -> Section | None:
     tables = parts_tables(data, data.cells_of("train_step"))
-    return Section("memory", "Memory", "Maximum over ranks and launches.", tables=tables) if tables else None
+    return Section("Maximum over ranks and launches.", tables=tables) if tables else None
 
 
 TOPIC = Topic("memory", "Memory", section=section, benchmarks=("train_step",))

@@ -1,7 +1,7 @@
 """Percentiles of single training steps and the rate of one GPU at each. Definitions: docs/metrics.md."""
 
 from regatta.core.statistics import CONFIDENCE, PERCENTILES, min_samples
-from regatta.report.panels import Section
+from regatta.report.panels import Section, workload
 from regatta.report.plots import named, tables_of
 from regatta.tables.metrics import CALL_P50, CALL_TIMES, NAMES, NUM_SAMPLES, RATES
 from regatta.topics.base import ReportData, Topic
@@ -33,8 +33,8 @@ def section(data: ReportData) -> Section | None:
     rows = rows.assign(is_wrapped=rows["strategy"] != "none").sort_values([*ORDER], kind="stable", na_position="first")
     measured = rows.groupby("workload")[CALL_P50.name].transform("count") > 0
     columns = (NUM_SAMPLES, *CALL_TIMES, *RATES)
-    tables = tables_of(data, rows[measured], columns, f"{title} of {{}}", lambda name: name.workload)
-    return Section("percentiles", title, lead, tables=tables, is_folded=True) if tables else None
+    tables = tables_of(data, rows[measured], columns, f"{title} of {{}}", workload)
+    return Section(lead, tables=tables, is_folded=True) if tables else None
 
 
 TOPIC = Topic("percentiles", "Step-time percentiles", section=section, part_of="stability", benchmarks=("train_step",))

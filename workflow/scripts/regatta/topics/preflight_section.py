@@ -23,7 +23,7 @@ def section(data: ReportData) -> Section | None:
     state = ("ok", "good") if all(stack["verdict"]["ok"] for stack in stacks) else ("failed", "bad")
     place = shape(data.preflight["nodes"], data.preflight["gpus_per_node"])
     lead = f"One short launch of {place} per stack, before measuring."
-    return Section("preflight", "Preflight", lead, tables=(preflight_table(data.preflight),), state=state)
+    return Section(lead, tables=(preflight_table(data.preflight),), state=state)
 
 
 KINDS = (

@@ -40,8 +40,7 @@ def section(data: ReportData) -> Section | None:
             plot = Plot(f"program-{name}-{number}", shown, MESSAGE if is_of_sizes else None)
             figures += figures_of(data, plot, part.dropna(subset=shown.name), least=2)
     tables = tables_of(data, known, (VALUE, SLOWEST, BUS))
-    topic, first = ("programs", "Programs"), tuple(figures)
-    return section_of(topic, rows, VALUE, (LEAD,), figures, tables, headlines=first)
+    return section_of(rows, VALUE, (LEAD,), figures, tables, headlines=tuple(figures))
 
 
 KINDS = user_code.kinds_of_subjects(

@@ -8,11 +8,11 @@ from regatta.kit.kinds import Value
 from regatta.report.chart import MOST_LABELS
 from regatta.report.findings import Finding, of_cells
 from regatta.report.panels import Section
-from regatta.report.plots import Plot, figures_of, named, section_of, tables_of
+from regatta.report.plots import Plot, figures_of, full, ideal, named, section_of, tables_of
 from regatta.tables.baselines import EFFICIENCY, is_baseline, is_wide
 from regatta.tables.metrics import CALL_TIMES, METRICS, STEP, THROUGHPUT, TOKENS
 from regatta.topics import base, user_code
-from regatta.topics.base import ReportData, Topic, full, ideal, with_context
+from regatta.topics.base import ReportData, Topic, with_context
 
 BENCHMARK = "script"
 STEP_TIME = replace(STEP, note="")
@@ -35,8 +35,7 @@ def section(data: ReportData) -> Section | None:
     figures = [figure for plot in (EFFICIENCIES, THROUGHPUTS) for figure in figures_of(data, plot, shown, least=2)]
     figures = figures or figures_of(data, STEPS, shown, least=2)
     tables = tables_of(data, rows.dropna(subset=STEP_TIME.name), COLUMNS)
-    topic, first = ("scripts", "Training scripts"), tuple(figures)
-    return section_of(topic, rows, STEP_TIME, (LEAD,), figures, tables, headlines=first)
+    return section_of(rows, STEP_TIME, (LEAD,), figures, tables, headlines=tuple(figures))
 
 
 LEAD = (

@@ -235,7 +235,7 @@ def section(data: ReportData) -> Section | None:
         if len(rows):
             tables.append(Table.of_columns(f"{noun} that were last most often", shown, rows, data.device, (table,)))
     lead = STRIP if figures else ""
-    return Section("stragglers", "Stragglers", lead, figures, tuple(tables), is_folded=worst is None)
+    return Section(lead, figures, tuple(tables), is_folded=worst is None)
 
 
 def _rank_times(worst, data: ReportData) -> tuple[Figure, ...]:
@@ -295,7 +295,7 @@ def _lags(make: Callable[[pd.DataFrame, float | None], pd.DataFrame], columns: C
 
 TABLES = {"slow_launches": TableSpec.of(launches.SLOW_LAUNCHES, launches.slow_launches_table, "measurements")}
 LAUNCHES = Topic(
-    *("slow_launches", "Warnings", TABLES, None, slow_launches, KINDS),
+    *("slow_launches", "", TABLES, None, slow_launches, KINDS),
     terms=(("Slow launch", HELP),),
     is_of_sweeps=True,
     is_judge=True,

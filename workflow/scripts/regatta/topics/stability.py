@@ -14,7 +14,7 @@ from regatta.core.moderation import MIN_LAUNCHES
 from regatta.core.patterns import axes_of, find_pattern
 from regatta.core.statistics import DRIFT_P
 from regatta.core.text import percent, plural, three
-from regatta.kit.columns import TEXT, WHOLE, Column
+from regatta.kit.columns import CELL_NAME, WHOLE, Column
 from regatta.kit.kinds import FAIR, LOW, NOTE, WARNINGS, Kind, Value
 from regatta.report.findings import Finding, Source, of_cells, of_runs
 from regatta.report.panels import Section, Table
@@ -220,11 +220,12 @@ CONFIDENCE = (
     f" launches, confidence is low; above {GOOD}, fair; otherwise this is a note.",
 )
 TERMS = (TERM, CONFIDENCE)
-PRECISION = Topic("precision", "Warnings", {}, None, findings, KINDS, TERMS, is_of_sweeps=True, is_judge=True)
+PRECISION = Topic("precision", "", {}, None, findings, KINDS, TERMS, is_of_sweeps=True, is_judge=True)
 
 # The section.
 
 MOST_ROWS = 20  # of the table
+LAUNCHES = Column("num_launches", "launches", WHOLE)
 
 
 def section(data: ReportData) -> Section:
@@ -235,14 +236,14 @@ def section(data: ReportData) -> Section:
     rows = known[known["range_ratio"] > DISAGREEMENT_RATIO]
     if rows.empty:
         lead = f"No cell varies by more than {LIMIT} between launches." if len(known) else ""
-        return Section("stability", "Stability", lead, state=state)
+        return Section(lead, state=state)
     rows = rows.sort_values("range_ratio", ascending=False, kind="stable")
-    cell = Column("cell", "cell", TEXT, text=lambda row: data.names[row.cell])
-    columns = (cell, Column("num_launches", "launches", WHOLE), *(one for one in METRICS if one.table == "variation"))
+    rows = rows.assign(full_name=rows["cell"].map(data.names))
+    shown = [one for one in METRICS if one.table == "variation"]
     first = f"; first {MOST_ROWS} of {len(rows):,}" if len(rows) > MOST_ROWS else ""
     caption = f"Variation between launches above {LIMIT}, largest first{first}"
-    table = Table.of_columns(caption, columns, rows.head(MOST_ROWS), data.device, ("cells",))
-    return Section("stability", "Stability", "Variation: range over launches / median.", tables=(table,), state=state)
+    table = Table.of_columns(caption, (CELL_NAME, LAUNCHES, *shown), rows.head(MOST_ROWS), data.device, ("cells",))
+    return Section("Variation: range over launches / median.", tables=(table,), state=state)
 
 
 TOPIC = Topic("stability", "Stability", section=section, is_of_sweeps=True)

@@ -174,8 +174,7 @@ def status_matrix(data: ReportData) -> Matrix:
 def section(data: ReportData) -> Section | None:
     if not data.campaign.all_cells:
         return None
-    content = {"matrices": (status_matrix(data),)}
-    return Section("matrix", "Status and efficiency", template="matrix.html.j2", content=content)
+    return Section(template="matrix.html.j2", content={"matrices": (status_matrix(data),)})
 
 
 TOPIC = Topic("matrix", "Status and efficiency", section=section)

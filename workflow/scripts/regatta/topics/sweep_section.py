@@ -236,9 +236,9 @@ def section(data: ReportData) -> Section | None:
     lead = f"Slower and faster: beyond {margins}, and significant."
     matrices = [_nodes_matrix(data, nodes), *(_pair_matrices(data, rows) if noun == "pair" else ())]
     words = [f"{num} {name}" for name in ("failed", "slower") if (num := len(counts_of(data, nodes)[name]))]
-    state, title = (", ".join(words), "bad" if words else ""), "Nodes" if noun == "node" else "Nodes and pairs"
-    more = {"template": "matrix.html.j2", "content": {"matrices": matrices}, "state": state}
-    return Section("sweep", title, lead, figures[1:], headlines=figures[:1], **more)
+    state, title = (", ".join(words), "bad" if words else ""), "Nodes and pairs" if noun == "pair" else ""
+    more = {"template": "matrix.html.j2", "content": {"matrices": matrices}, "state": state, "title": title}
+    return Section(lead, figures[1:], headlines=figures[:1], **more)
 
 
 def _cited(data: ReportData, noun: str) -> str | None:

@@ -22,13 +22,13 @@ ORDER = ("nodes", "gpus_per_node", "implementation", "batch_size", "hidden")
 
 def section(data: ReportData) -> Section | None:
     """Return a table of the layers, by shape and implementation."""
-    rows, title = data.cells_of("sync_batchnorm"), "Synchronized batch norm"
+    rows = data.cells_of("sync_batchnorm")
     if rows["time_s"].isna().all():
         return None
     rows = named(data, rows, FEATURES).sort_values([*ORDER], kind="stable")
     caption = "Time, memory and errors of a layer"
     tables = tables_of(data, rows, (FEATURES, *LAYER), caption)
-    return Section("batch-norms", title, lead=ITERATION, tables=tables)
+    return Section(ITERATION, tables=tables)
 
 
 ITERATION = (

@@ -206,10 +206,10 @@ def section(data: ReportData) -> Section | None:
     shares = (f"{percent_number(sums[part] / sums.total())} % {part}" for part in STATES if sums[part])
     lead = " ".join([*([f"All: {spent}."] if (spent := ", ".join(shares)) else []), *notes])
     if not rows:
-        return Section("timeline", "Timeline", lead, tables=(table,), state=(state, "quiet"))
+        return Section(lead, tables=(table,), state=(state, "quiet"))
     chart = chart_of({name: rows[name] for name in shown})
     figure = Figure("gantt", "Timeline of launches", chart, table, "timeline")
-    return Section("timeline", "Timeline", lead, (figure,), state=(state, "quiet"))
+    return Section(lead, (figure,), state=(state, "quiet"))
 
 
 def allocated_hours(allocations: pd.DataFrame) -> dict[str, float]:

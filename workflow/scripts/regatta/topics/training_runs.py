@@ -27,7 +27,6 @@ from regatta.topics import base
 from regatta.topics.base import FASTEST, ReportData, TableSpec, Topic, fastest_of_groups
 from regatta.topics.memory import parts_tables
 
-ANCHOR = "training-runs"
 RANK_ACCURACY = "accuracy on the rank's share of the test images, after the last epoch: median over launches"
 OUTCOME = (TOTAL, *EPOCH_TIMES, RUN_THROUGHPUT, *LOSSES, ACCURACY)
 TOTAL_OF_RANK = Column("total_s", interval="interval", help="mean over launches of the rank's total")
@@ -104,7 +103,7 @@ def section(data: ReportData) -> Section | None:
     columns = (FULL_NAME, NUM_LAUNCHES, *OUTCOME)
     outcome = Table.of_columns("Total time and final results", columns, rows, data.device, ("cells",))
     tables = (outcome, *parts_tables(data, rows))
-    return section_of((ANCHOR, "Training runs"), runs, TOTAL, (common_of_runs(rows),), figures, tables)
+    return section_of(runs, TOTAL, (common_of_runs(rows),), figures, tables)
 
 
 KINDS = (
@@ -174,4 +173,4 @@ def _different_losses(data: ReportData) -> list[Finding]:
 TABLES = {
     "training_ranks": TableSpec.of(TRAINING_RANKS, training_ranks_table, "campaign", "ranks"),
 }
-TOPIC = Topic(*(ANCHOR, "Training runs", TABLES, section, findings), kinds=KINDS, benchmarks=("train_run",))
+TOPIC = Topic(*("training-runs", "Training runs", TABLES, section, findings), kinds=KINDS, benchmarks=("train_run",))

@@ -37,7 +37,7 @@ def section(data: ReportData) -> Section:
         lead += "; tables show \N{WARNING SIGN} beside them"
     elif num_marked:
         lead += f"; {num_marked:,} with \N{WARNING SIGN} beside them in tables"
-    return Section(WARNED, "Warnings", f"{lead}." if lead else "" if warned else "No warnings.")
+    return Section(f"{lead}." if lead else "" if warned else "No warnings.")
 
 
 TOPIC = Topic(WARNED, "Warnings", section=section, part_of="stability", is_of_sweeps=True)

@@ -33,12 +33,12 @@ def section(data: ReportData) -> Section | None:
     lead += " Environment differences are listed below." if environments else ""
     judged = pairs.judged_rows(comparisons)
     if not len(judged):
-        return Section("comparisons", "Comparisons", lead, tables=found)
+        return Section(lead, tables=found)
     found = (pairs_table(judged, "Largest effects"), *found)
     fold = f"Ratios: all {len(judged):,} pairs are equivalent" if texts.is_equal(judged) else ""
     content = {"matrices": ratio_matrices(comparisons, data.names, fold)}
     template, state = "matrix.html.j2", (plural(len(judged), "pair"), "quiet")
-    return Section("comparisons", "Comparisons", lead, (), found, template, content, state)
+    return Section(lead, (), found, template, content, state)
 
 
 def change_by_pair(data: ReportData) -> Figure | None:

@@ -12,13 +12,13 @@ from regatta.kit.columns import FULL_NAME, table_rows
 from regatta.model.frozen import FrozenCampaign
 from regatta.report import panels
 from regatta.report.chart import COLORS, LEVEL, Chart, PlotAxis, Style
-from regatta.report.findings import percent_number
-from regatta.report.panels import MOST_FIGURES, Figure, Section, Table
-from regatta.report.plots import Plot, figures_of, named, section_of
+from regatta.report.findings import percent_text
+from regatta.report.panels import MOST_FIGURES, Figure, Section, Table, folded
+from regatta.report.plots import Plot, figures_of, full, ideal, named, section_of
 from regatta.tables.baselines import EFFICIENCIES, EFFICIENCY, PARTS_OF_LOSS, efficiencies_table
 from regatta.tables.counterparts import STRONG
 from regatta.tables.metrics import METRICS, STEP, THROUGHPUT
-from regatta.topics.base import ReportData, TableSpec, Topic, full, ideal, with_context
+from regatta.topics.base import ReportData, TableSpec, Topic, with_context
 from regatta.topics.scaling.scaling_findings import (
     KINDS,
     Bar,
@@ -29,7 +29,6 @@ from regatta.topics.scaling.scaling_findings import (
     threads_text,
 )
 
-TOGGLE = "throughput", "Throughput"  # another view of the same cells
 MOST_ROWS = 40  # rows shown in the table of baselines; the CSV has all
 
 
@@ -45,12 +44,12 @@ def section(data: ReportData) -> Section | None:
     peaks = peaks_text(data.campaign, scaling, set(data.ok["gpu"].dropna()))
     above = above_texts(scaling, losses := losses_figures(data))
     sentences, shown = [reference_text(data), lead, *above, peaks], [*(efficiency or throughput), *losses]
-    parts = (Section(*TOGGLE, figures=tuple(throughput), is_folded=True),) if efficiency and throughput else ()
+    parts = folded("throughput", "Throughput", throughput if efficiency else ())
     if len(shown) > MOST_FIGURES:  # charts of so many workloads are alike
         sentences.append("Efficiency of each workload and shape: matrix above. Throughput: all cells, below.")
         shown, parts = losses, ()
     more = {"parts": parts, "headlines": headline(data, rows) or tuple(shown)}
-    return section_of(("scaling", "Scaling"), scaling, STEP, sentences, shown, tables, **more)
+    return section_of(scaling, STEP, sentences, shown, tables, **more)
 
 
 LEAST_ABOVE = 1.005  # what is shown as 101 %
@@ -84,7 +83,7 @@ def losses_figures(data: ReportData) -> tuple[Figure, ...]:
         for head, part in zip(heads, bar.parts, strict=True)
     ]
     frame, styles = pd.DataFrame(marks).astype({"x": float}), dict(zip(heads, map(Style, FILLS), strict=True))
-    share = PlotAxis("share of the ideal throughput (%)", value=lambda percent: percent_number(percent / 100))
+    share = PlotAxis("share of the ideal throughput (%)", value=percent_text)
     chart = Chart("stacked", frame, share, PlotAxis("shape"), series="part", styles=styles)
     return (Figure("losses", title, chart, table, "cells", EFFICIENCY.block_key),)
 
@@ -141,7 +140,7 @@ def peaks_text(campaign: FrozenCampaign, scaling: pd.DataFrame, gpus: Collection
 # Throughput and efficiency over the number of ranks.
 
 MOST_LINES = {False: 6, True: 12}  # of the headline, whose labels stand at their ends; rows, if it has one size
-OF_PANEL = {"line": panels.series_fields, "title": lambda name: name.workload, "context": "other bucket sizes"}
+OF_PANEL = {"line": panels.series_fields, "title": panels.workload, "context": "other bucket sizes"}
 THROUGHPUT_PLOT, EFFICIENCY_PLOT = (
     Plot(
         *(of.label, of, None, tuple(one for one in METRICS if one.table == of.label)),

@@ -12,7 +12,7 @@ PLOT = Plot("data-loading", RATE, over=Column("num_workers", "workers per rank",
 
 def section(data: ReportData) -> Section:
     rows = data.cells_of("dataloader")
-    return section_of(("data-loading", "Data loading"), rows, RATE, figures=figures_of(data, PLOT, rows))
+    return section_of(rows, RATE, figures=figures_of(data, PLOT, rows))
 
 
 TERM = (
@@ -21,4 +21,4 @@ TERM = (
     " nothing is prefetched before. Throughput: samples of all ranks over the time of the slowest. Samples are created"
     " in memory: storage, decoding and copies to a GPU are not included.",
 )
-TOPIC = Topic("dataloader", "Data loading", section=section, terms=(TERM,))
+TOPIC = Topic("data-loading", "Data loading", section=section, terms=(TERM,))

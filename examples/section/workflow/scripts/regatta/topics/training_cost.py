@@ -19,7 +19,7 @@ PLOT = Plot("cost", COST_OF_SAMPLES)
 def section(data: ReportData) -> Section:
     rows = data.cells_of("train_step").dropna(subset=COST_OF_SAMPLES.name)
     tables = tables_of(data, rows, (HOURS, LOST), "Cost of training {}")
-    return section_of(("cost", "Cost of training"), rows, COST_OF_SAMPLES, (), figures_of(data, PLOT, rows), tables)
+    return section_of(rows, COST_OF_SAMPLES, (), figures_of(data, PLOT, rows), tables)
 
 
 TERM = (
