@@ -1,11 +1,9 @@
-"""Menu, tooltips and highlighted cells of the report's figures, as a reader with a pointer uses them."""
+"""Saved data, tooltips and shapes of the report's figures, as a reader with a pointer uses them."""
 
 import base64
 import csv
 import io
 import re
-import struct
-from xml.etree import ElementTree
 
 import pytest
 from explore_page import show, text, wait
@@ -49,18 +47,17 @@ def block(page) -> dict:
 
 STACKS = ("bound", "contained")
 FIGURE = "#scaling figure[data-shows=efficiency_percent]"
-OF_THROUGHPUT = "#throughput-1"
 
 
-def saved(browser, kind: str, place: str = FIGURE) -> tuple[str, bytes]:
-    """Return name and content of the file that a button saves: of the first figure's menu, or of another place."""
+def saved(browser, place: str = FIGURE) -> tuple[str, bytes]:
+    """Return name and content of the file that a button saves."""
     return_file = f"""(async () => {{
       const original = URL.createObjectURL;
       const found = new Promise(done => {{ URL.createObjectURL = blob => {{ done(blob); return original(blob); }}; }});
       const named = new Promise(done => {{
         HTMLAnchorElement.prototype.click = function () {{ done(this.download); }};
       }});
-      document.querySelector('{place} [data-save={kind}]').click();
+      document.querySelector('{place} button.save').click();
       const bytes = new Uint8Array(await (await found).arrayBuffer());
       return [await named, btoa(Array.from(bytes, byte => String.fromCharCode(byte)).join(''))];
     }})()"""
@@ -69,46 +66,9 @@ def saved(browser, kind: str, place: str = FIGURE) -> tuple[str, bytes]:
     return name, base64.b64decode(content)
 
 
-@pytest.mark.parametrize(("scheme", "ground"), [("light", "#ffffff"), ("dark", "#14171c")])
-def test_the_menu_saves_a_drawing_with_title_legend_and_the_colors_of_the_theme(browser, page, scheme, ground):
-    show(browser, page, scheme=scheme)
-    name, content = saved(browser, "svg", OF_THROUGHPUT)
-    svg = ElementTree.fromstring(content)
-    texts = ["".join(element.itertext()) for element in svg.iter("{http://www.w3.org/2000/svg}text")]
-    shown = browser.evaluate(f"document.querySelector('{OF_THROUGHPUT} h3').textContent")
-    labels = browser.evaluate(f"[...document.querySelectorAll('{OF_THROUGHPUT} svg text')].map(e => e.textContent)")
-    assert name == "throughput-1.svg"
-    assert len(labels) > 5
-    assert {*labels, shown} == set(texts)
-    assert svg.find("{http://www.w3.org/2000/svg}rect").get("fill") == ground
-    assert b"var(" not in content
-    assert browser.complaints() == []
-
-
-def test_the_menu_saves_a_picture_without_transparent_pixels(browser, page):
+def test_the_button_of_a_figure_saves_the_marks_that_are_drawn(browser, page, block):
     show(browser, page)
-    name, content = saved(browser, "png")
-    width, height = struct.unpack(">II", content[16:24])
-    assert (name, content[:4]) == ("efficiency-1.png", b"\x89PNG")
-    assert width > 1000
-    assert height > 500
-    opaque = f"""(async () => {{
-      const image = new Image();
-      image.src = 'data:image/png;base64,{base64.b64encode(content).decode()}';
-      await image.decode();
-      const canvas = Object.assign(document.createElement('canvas'), {{width: image.width, height: image.height}});
-      const context = canvas.getContext('2d');
-      context.drawImage(image, 0, 0);
-      const {{data}} = context.getImageData(0, 0, image.width, image.height);
-      return data.filter((_, i) => i % 4 === 3).every(alpha => alpha === 255);
-    }})()"""
-    done = browser.call("Runtime.evaluate", expression=opaque, awaitPromise=True, returnByValue=True)
-    assert done["result"]["value"] is True
-
-
-def test_the_menu_saves_the_marks_that_are_drawn(browser, page, block):
-    show(browser, page)
-    name, content = saved(browser, "csv")
+    name, content = saved(browser)
     rows = list(csv.DictReader(io.StringIO(content.decode())))
     assert name == "efficiency-1.csv"
     drawn = browser.evaluate(f"[...document.querySelectorAll('{FIGURE} svg [data-cell]')].map(e => e.dataset.cell)")
@@ -119,23 +79,21 @@ def test_the_menu_saves_the_marks_that_are_drawn(browser, page, block):
             assert value[cell] == pytest.approx(percent, rel=1e-4)
 
 
-def test_a_matrix_is_saved_as_it_is_shown_and_only_as_csv(browser, page):
+def test_a_matrix_is_saved_as_it_is_shown(browser, page):
     show(browser, page)
-    kinds = "[...document.querySelectorAll('#matrix [data-save], #bucket [data-save]')].map(e => e.dataset.save)"
-    assert set(browser.evaluate(kinds)) == {"csv"}
-    name, content = saved(browser, "csv", "#matrix table")
+    name, content = saved(browser, "#matrix table")
     head, *rows = csv.reader(io.StringIO(content.decode()))
     texts = "[...document.querySelectorAll('#matrix tbody tr:has(td)')].map(r => [...r.cells].map(e => e.textContent))"
     assert (name, head) == ("matrix.csv", ["", "", "1×1", "1×2", "1×4"])
     assert [row[1:] for row in rows] == browser.evaluate(texts)
     assert {row[0] for row in rows} == {"ResNet-50"}
     show(browser, page, "#stack=bound")
-    assert len(list(csv.reader(io.StringIO(saved(browser, "csv", "#matrix table")[1].decode())))) == 1 + len(rows) / 2
+    assert len(list(csv.reader(io.StringIO(saved(browser, "#matrix table")[1].decode())))) == 1 + len(rows) / 2
 
 
 def test_bucket_sizes_are_saved_with_the_names_of_their_workloads(browser, page):
     show(browser, page)
-    name, content = saved(browser, "csv", "#bucket table")
+    name, content = saved(browser, "#bucket table")
     assert name == "bucket.csv"
     names = {row[0] for row in csv.reader(io.StringIO(content.decode()))} - {""}
     assert names == {f"ResNet-50 · ddp · {stack}" for stack in STACKS}
@@ -233,7 +191,7 @@ def point_at(browser, selector: str) -> None:
     )
     for place in (x + 1, x):
         browser.call("Input.dispatchMouseEvent", type="mouseMoved", x=place, y=y)
-    wait(lambda: browser.evaluate("document.body.matches('.has-lit')"))
+    wait(lambda: text(browser, "#tip"))
 
 
 def test_the_tooltip_has_all_marks_that_coincide_with_number_and_launches(browser, page, block):
@@ -274,7 +232,7 @@ def test_no_tooltip_covers_an_open_cell(browser, page):
     wait(lambda: text(browser, "#tip"))
     for kind in ("mousePressed", "mouseReleased"):
         move(x, y, kind)
-    wait(lambda: browser.evaluate("document.querySelector('#drawer').open"))
+    wait(lambda: browser.evaluate("document.querySelector('#drawer').matches(':popover-open')"))
     assert text(browser, "#tip") == ""
     move(x + 0.5, y)
     wait(lambda: text(browser, "#tip"))
@@ -285,39 +243,3 @@ def test_no_tooltip_covers_an_open_cell(browser, page):
     wait(lambda: text(browser, "#tip") == "")
     assert text(browser, "#tip") == ""
     assert browser.complaints() == []
-
-
-LIT = "[...new Set([...document.querySelectorAll('{} [data-cell].is-lit')].map(e => e.dataset.cell))].sort()"
-
-
-@pytest.mark.parametrize(
-    ("selector", "key", "value"),
-    [
-        ("#matrix tbody th[scope=row]", "stack", 0),  # a stack of the first workload
-        ("#matrix thead th:nth-child(3)", "shape", 1),  # a shape
-    ],
-)
-def test_a_stack_or_shape_under_the_pointer_is_lit_in_all_figures(browser, page, block, selector, key, value):
-    show(browser, page)
-    point_at(browser, selector)
-    wanted = {str(cell) for cell, of in enumerate(block["cells"][key]) if of == value}
-    for place in ("#headline svg", f"{FIGURE} svg", "#cells-table"):
-        found = set(browser.evaluate(LIT.format(place)))
-        assert found
-        assert found <= wanted
-    others = (
-        f"[...document.querySelectorAll('{FIGURE} svg [data-cell]:not(.is-lit)')].map(e => getComputedStyle(e).opacity)"
-    )
-    assert set(browser.evaluate(others)) == {"0.25"}
-    browser.call("Input.dispatchMouseEvent", type="mouseMoved", x=2, y=2)
-    wait(lambda: not browser.evaluate("document.body.matches('.has-lit')"))
-    assert browser.evaluate("document.querySelectorAll('.is-lit').length") == 0
-
-
-def test_the_label_of_a_line_lights_its_cells(browser, page, block):
-    show(browser, page)
-    browser.evaluate(f"document.querySelector('{OF_THROUGHPUT}').closest('details').open = true")
-    point_at(browser, f"{OF_THROUGHPUT} svg text[data-line]")
-    cells = browser.evaluate(f"document.querySelector('{OF_THROUGHPUT} svg text[data-line]').dataset.line").split()
-    assert set(browser.evaluate(LIT.format(f"{OF_THROUGHPUT} svg"))) == set(cells)
-    assert len({block["cells"]["stack"][int(cell)] for cell in cells}) == 1

@@ -62,8 +62,8 @@ def contrast(first, second):
 
 def test_hues_stand_out_from_the_ground_of_both_themes():
     style = (Path(__file__).resolve().parents[2] / "workflow" / "report" / "style.css").read_text()
-    for theme in style.split(":root {")[1:3]:
-        colors = dict(re.findall(r"--([\w-]+): (#[0-9a-f]{6});", theme))
+    for light, dark in ((r"(#[0-9a-f]{6})", ".*"), (".*", r"(#[0-9a-f]{6})")):
+        colors = dict(re.findall(rf"--([\w-]+): light-dark\({light}, {dark}\);", style))
         hues = [colors[f"hue-{index + 1}"] for index in range(len(COLORS))]
         assert len(set(hues)) == len(COLORS)
         bars = [*hues, colors["good"], colors["bad"]]  # of losses and the timeline, separated by a line of the ground

@@ -78,8 +78,8 @@ def caption_of(figure: Figure, name: str, data: ReportData) -> str:
 
 def _light_colors() -> dict[str, str]:
     """Return the colors of the page's light theme."""
-    theme = (TEMPLATES / "style.css").read_text(encoding="utf-8").split(":root {")[1]
-    return dict(re.findall(r"--([\w-]+): (#[0-9a-f]{6});", theme))
+    sheet = (TEMPLATES / "style.css").read_text(encoding="utf-8")
+    return dict(re.findall(r"--([\w-]+): light-dark\((#[0-9a-f]{6}),", sheet))
 
 
 def main() -> None:
