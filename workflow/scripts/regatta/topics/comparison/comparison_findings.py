@@ -209,9 +209,8 @@ def compared_findings(judged: pd.DataFrame, sources: tuple[Source, ...] = ()) ->
     for name in ("launch_correlation", "widening_ratio") if len(widened) else ():
         values[name] = float(widened[name].max())
     outcomes = {part["outcome"] for part in parts}
-    words["mark"] = "equal" if outcomes == {"equal"} else "uncertain"
-    if outcomes & {"slower", "both_ways"}:
-        words["mark"] = "different"
+    is_different, is_equal = outcomes & {"slower", "both_ways"}, outcomes == {"equal"}
+    words["mark"] = "different" if is_different else "equal" if is_equal else "uncertain"
     is_said = any("num_beyond" in part for part in parts)
     words["limit"] = "" if is_said or words["num_beyond"] or words["num_open"] or few else words["margin"]
     if (axis := judged["axis"].iloc[0]) != "campaign":
