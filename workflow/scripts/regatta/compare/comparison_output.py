@@ -14,14 +14,15 @@ from regatta.compare.campaigns import CampaignResults, CampaignsCompared, differ
 from regatta.core.files import address
 from regatta.core.text import UNKNOWN, change_text, duration, is_unknown, plural, signed_percent, three
 from regatta.core.verdicts import verdict_text
-from regatta.kit.columns import CELL_ID, WHOLE, Column, Columns, Row, table_rows
-from regatta.model.frozen import Cell, names_by_id
-from regatta.report.explore import NOT_CELLS, block_of, encoded, facet_of, facets_of, numbers_of, settings_of
+from regatta.kit.columns import CELL_ID, TEXT, WHOLE, Column, Columns, Row, table_rows
+from regatta.model.frozen import Cell, FrozenCell, names_by_id
+from regatta.report.explore import add_facet, data_block, encoded, facet_of
 from regatta.report.findings import Finding
 from regatta.report.page import load_template
+from regatta.store.csv_files import COLLECTED, make_table
 from regatta.tables.facts import NOT_KNOWN
-from regatta.tables.pairs import RATIO, by_effect, is_within_margin, judged_rows
-from regatta.topics.base import once_per_report
+from regatta.tables.pairs import COMPARISONS, RATIO, by_effect, is_within_margin, judged_rows
+from regatta.topics.base import ReportData, once_per_report
 from regatta.topics.comparison import texts
 from regatta.topics.comparison.comparison_figures import ratio_matrices
 from regatta.topics.comparison.comparison_findings import KIND_OF, compared_findings
@@ -47,6 +48,7 @@ CHANGES = (
 LAUNCHES = "launches; if unequal, test vs. base"
 CORRECTED = "two-sided, over all pairs (Benjamini-Hochberg)"
 SHOWN = {"is_shown": True}
+OF_FAILURES, OF_CELLS = {"launch": TEXT, "log": TEXT}, {"cell": TEXT, "baseline": TEXT}  # columns that a block needs
 NUMBERS = Columns(  # of the list, besides the verdict
     CELL_ID,
     Column(
@@ -209,38 +211,46 @@ def pairs_of(compared: list[CampaignsCompared]) -> pd.DataFrame:
 def pairs_block(compared: list[CampaignsCompared], pairs: pd.DataFrame, path: Path) -> dict:
     """Return the data of the page's script, with a pair for each cell. pairs: of `pairs_of`. path: of the page."""
     judged = judged_rows(pairs)
-    rows, device = table_rows(judged), compared[0].test.campaign.device
-    cells = [compared[row.place].test.campaign.by_id[row.cell] for row in rows]
-    names = names_by_id(cells)
+    rows = table_rows(judged)
+    block = data_block(_as_cells(compared, judged))
     verdicts = [word for word in VERDICTS if (judged["verdict"] == word).any()]
-    facets, common = facets_of(cells, [names[cell.id] for cell in cells], list(judged["verdict"]), NOT_CELLS)
-    facets["status"] = {"label": "Verdict", "values": verdicts, "names": verdicts}
-    facets["status"]["indices"] = [verdicts.index(row.verdict) for row in rows]
+    facet = {"label": "Verdict", "values": verdicts, "names": verdicts}
+    add_facet(block, "status", facet | {"indices": [verdicts.index(row.verdict) for row in rows]})
+    settings = [of for of in block["columns"] if of["group"] == "settings" and not of["key"].startswith("num_")]
+    numbers = [of for of in block["columns"] if of["group"] != "settings"]
     if len(compared) > 1:
-        facets = {"campaign": facet_of("Campaign", list(judged["campaign"]))} | facets
-    columns = {"id": list(judged["pair"]), "name": list(judged["full_name"])}
-    columns |= {"num_planned": [0] * len(rows), "verdict": list(map(verdict_text, rows))}
-    columns |= {key: facet.pop("indices") for key, facet in facets.items()}
-    places, table = {pair: place for place, pair in enumerate(columns["id"])}, judged.assign(cell=judged["pair"])
-    numbers, of_numbers, ends = numbers_of(columns, places, {"pairs": table}, {"pairs": NUMBERS}, device)
-    of_numbers |= {"verdict": columns["verdict"], "main": list(map(texts.row_text, rows))}
-    of_numbers["num_ok"] = list(map(texts.launches_text, rows))
-    settings = [of | {"is_shown": of["key"] in ("name", "campaign")} for of in settings_of(facets, cells, device)]
+        add_facet(block, "campaign", facet_of("Campaign", list(judged["campaign"])))
+        settings.insert(2, {"key": "campaign", "label": "Campaign", "kind": "facet", "group": "settings"})
+    for of in settings:
+        of |= {"label": block["facets"].get(of["key"], of)["label"], "is_shown": of["key"] in ("name", "campaign")}
     entry = {"kind": "text", "is_shown": True}
     verdict = {"key": "verdict", "label": "Verdict", "group": "results", "is_larger_worse": True} | entry
-    listed = [*(of for of in settings if not of["key"].startswith("num_")), verdict, *numbers]
+    block["columns"] = [*settings, verdict, *numbers]
+    block["cells"] |= {"name": list(judged["full_name"]), "verdict": list(map(verdict_text, rows))}
+    block["texts"] |= {"verdict": block["cells"]["verdict"], "main": list(map(texts.row_text, rows))}
+    block["ends"]["verdict"] = [None] * len(rows)
     band = 0.0
     if rows:
         axis = axis_of(judged)
         band, numbers[0]["strips"] = 50 * axis.margin / axis.end, [strip(axis, row) for row in rows]
     links = [_links(compared[row.place], row, path) for row in rows]
     if any(links):
-        columns["reports"] = [None] * len(rows)
+        block["cells"]["reports"] = [None] * len(rows)
         reports = {"key": "reports", "label": "Reports", "group": "links", "links": links}
-        listed.append(reports | entry | {"help": "the cell in the report of each campaign"})
-    ends["verdict"] = [None] * len(rows)
-    block = block_of(columns, (facets, common), listed, (of_numbers, ends), list(range(len(rows))))
-    return block | {"band": f"{band:.1f}%"}
+        block["columns"].append(reports | entry | {"help": "the cell in the report of each campaign"})
+    return block | {"order": list(range(len(rows))), "band": f"{band:.1f}%"}
+
+
+def _as_cells(compared: list[CampaignsCompared], judged: pd.DataFrame) -> ReportData:
+    """Return pairs as the cells of a report without measurements. judged: rows of `pairs_of`."""
+    rows = ((compared[row.place].test.campaign.by_id[row.cell], row.pair) for row in table_rows(judged))
+    cells = tuple(FrozenCell(pair, cell.spec) for cell, pair in rows)
+    campaign = replace(compared[0].test.campaign, cells=cells, skipped=())
+    columns = COLLECTED | {"failures": OF_FAILURES, "cells": OF_CELLS, "comparisons": COMPARISONS}
+    tables = {name: make_table([], of) for name, of in columns.items()}
+    tables["pairs"] = judged.assign(cell=judged["pair"])
+    declared = {"pairs": NUMBERS, "comparisons": COMPARISONS}
+    return ReportData(campaign, tables, [], {}, Path(), columns=declared)
 
 
 def _links(found: CampaignsCompared, row: Row, path: Path) -> list[tuple[str, str]]:

@@ -83,10 +83,10 @@ class Column:
     In the table of all cells, key: its key, default: stem and unit. is_shown: before a reader adds columns. is_main:
     the time of a cell; of several, the first known one. group: in the drawer; OF_PAIR or OF_CURVE in other tables.
 
-    In cells.csv, source: the column of measurements.csv that it summarizes. over: how. benchmarks: those
-    that have it; default: those whose launches have a value. formula: instead of both, takes `tables.cells.CellValues`.
-    of_launch: computes the values of a formula by launch; its argument returns the values of a column of
-    measurements.csv. Default: the value of the mean time, scaled to each launch.
+    benchmarks: those whose cells have it, or are on its curve; default: those whose launches have a value. In
+    cells.csv, source: the column of measurements.csv that it summarizes. over: how. formula: instead of both, takes
+    `tables.cells.CellValues`. of_launch: computes the values of a formula by launch; its argument returns the values of
+    a column of measurements.csv. Default: the value of the mean time, scaled to each launch.
     """
 
     name: str

@@ -18,7 +18,7 @@ from regatta.core.names import CellName
 from regatta.core.text import NOT_PLANNED, UNKNOWN, is_unknown, natural, ranks_word, with_minus_signs
 from regatta.kit.columns import EACH, OF_CURVE, OF_PAIR, TEXT, WHOLE, Column, Columns, Row, table_rows
 from regatta.model.frozen import Cell, FrozenCampaign, Stack
-from regatta.report.cell_launches import OF_CELL, OF_CELLS, WORST_FIRST, Texts, add_launches, launch_files, printable
+from regatta.report.cell_launches import OF_CELLS, WORST_FIRST, Texts, add_launches, launch_files, printable
 from regatta.report.page import marked_status
 from regatta.report.panels import Figure
 from regatta.store.csv_files import CELL, cell_row
@@ -33,10 +33,6 @@ LABELS["subject"] = "Model or operation"
 NUMBER = re.compile(r"[\d.]+")
 SHARES = {"efficiency_percent", "peak_percent", "mfu_percent"}  # of ideal or peak: marks of all figures have them
 LEVEL = 6  # of compression: 9 takes five times as long and saves 1 % of the page
-OF_PLANNED = ("command", "warning", "invalid", "stack_facts", "baseline", "curve")  # what pairs of cells lack
-CURVES = {"scaling_models": "train_step", "communication_models": "collective"}
-
-
 SETTINGS = (  # of a cell, besides the axes of benchmarks
     Column("id", "Cell id", TEXT),
     Column("name", "Cell", TEXT, help="combination of settings, measured once per launch", is_shown=True),
@@ -75,19 +71,24 @@ def data_block(data, warnings: Mapping[str, str] = EMPTY, marks: Mapping[str, st
     baselines = {row.cell: row.baseline for row in table_rows(tables["cells"])}
     columns["baseline"] = [places.get(baselines.get(cell)) for cell in places]
     columns["curve"], curves = _curves([cell_row(cell) for cell in cells], tables, declared, data.device)
-    numbers, texts, ends = numbers_of(columns, places, tables, declared, data.device)
+    numbers, texts, ends = _numbers(columns, places, tables, declared, data.device)
     texts["num_planned"] = [f"{num:,}" for num in columns["num_planned"]]
     counts = zip(columns["num_ok"], columns["num_planned"], strict=True)
     texts["main"] = _main_texts(numbers, texts, len(places))
     texts["num_ok"] = [f"{ok}/{num}" if num else NOT_PLANNED for ok, num in counts]
     statuses = columns["status"]
-    facets, common = facets_of(cells, names, statuses, {*columns, *NOT_CELLS})
-    columns |= {key: facet.pop("indices") for key, facet in facets.items()}
+    facets, common = _facets(cells, names, statuses, {*columns, *NOT_CELLS})
     if marks:  # a filter value, not the status of a cell
         facets["status"]["values"].append("\N{WARNING SIGN} warning")
         facets["status"]["names"].append("warning")
-    listed = [*settings_of(facets, cells, data.device), *numbers]
-    return block_of(columns, (facets, common), listed, (texts, ends), default_order(columns, facets, statuses)) | {
+    block = {
+        "schema": 2,
+        "columns": [*_settings(facets, cells, data.device), *numbers],
+        "facets": {},
+        "common": common,
+        "cells": columns,
+        "texts": texts,
+        "ends": ends,
         "launches": launches,
         "times": times,
         "files": launch_files(files.all, data.headers),
@@ -95,31 +96,25 @@ def data_block(data, warnings: Mapping[str, str] = EMPTY, marks: Mapping[str, st
         "curves": curves,
         "words": words.all,
     }
+    for key, facet in facets.items():
+        add_facet(block, key, facet)
+    return block | {"order": default_order(columns, facets, statuses)}
 
 
-def block_of(
-    columns: dict, settings: tuple[dict, list], listed: list[dict], numbers: tuple[dict, dict], order: list[int]
-) -> dict:
-    """Return a block of cells without launches.
+def add_facet(block: dict, key: str, facet: Mapping) -> None:
+    """Add a facet to a block, or replace the one with its key: the text of each value, and its index for each cell.
 
-    settings: of `facets_of`. listed: entries of the list of columns. numbers: texts and ends of columns.
+    Of each value also the text of its chip and what a search finds. is_first: it is listed first.
     """
-    (facets, common), (texts, ends) = settings, numbers
-    return {
-        "schema": 2,
-        "columns": listed,
-        "facets": {key: facet | facet_texts(key, facet) for key, facet in facets.items()},
-        "common": common,
-        "cells": dict.fromkeys((*OF_CELL, *OF_PLANNED), [None] * len(order)) | columns,
-        "texts": texts,
-        "ends": ends,
-        "order": order,
-        "launches": {},
-        "times": [],
-        "files": {"names": [], "addresses": [], "argv": []},
-        "comparisons": {"cell": [], "reference": [], "title": [], "lines": []},
-        "curves": [],
-        "words": [],
+    label, values = facet["label"], facet["values"]
+    block["cells"][key] = facet["indices"]
+    block["facets"][key] = {
+        "label": label,
+        "values": values,
+        "names": facet["names"],
+        "is_first": key in FIRST_FACETS,
+        "chips": [f"{label}: {text}" if NUMBER.fullmatch(text) else text for text in values],
+        "search": [f"{text} {name}{_ranks_of(key, text)}" for text, name in zip(values, facet["names"], strict=True)],
     }
 
 
@@ -166,7 +161,7 @@ def default_order(columns: dict, facets: Collection[str], statuses: list[str]) -
     return sorted(range(len(statuses)), key=rank)
 
 
-def facets_of(
+def _facets(
     cells: Sequence[Cell], names: list[CellName], statuses: list[str], taken: Collection[str]
 ) -> tuple[dict[str, dict], list]:
     """Return the settings that not all cells share, by their key in a URL, and (label, text) of the others.
@@ -184,7 +179,10 @@ def facets_of(
         found[key] = facet_of(label, [name.parts.get(field) for name in names], raw)
     if len({cell.gpus_per_node for cell in cells}) > 1:  # else the shape says as much
         found["nodes"] = facet_of(LABELS["nodes"], [str(cell.nodes) for cell in cells])
-    common = [[f["label"], *f["values"]] for f in found.values() if len(f["values"]) == 1 and None not in f["indices"]]
+    shared = [
+        of for key, of in found.items() if key != "status" and len(of["values"]) == 1 and None not in of["indices"]
+    ]
+    common = [[of["label"], *of["values"]] for of in shared]
     # Also settings that only some benchmarks have, even if all of their cells share the value.
     shown = [key for key, of in found.items() if len(of["values"]) > 1 or None in of["indices"] or key == "status"]
     return {key: found[key] for key in sorted(shown, key=lambda key: (*FIRST_FACETS, *shown).index(key))}, common
@@ -218,17 +216,7 @@ def _ranks_of(key: str, text: str) -> str:
     return f" {num} GPUs {num} processes" if num else ""
 
 
-def facet_texts(key: str, facet: Mapping) -> dict:
-    """Return whether a facet is listed first, and of each value the text of its chip and what a search finds."""
-    label, values = facet["label"], facet["values"]
-    return {
-        "is_first": key in FIRST_FACETS,
-        "chips": [f"{label}: {text}" if NUMBER.fullmatch(text) else text for text in values],
-        "search": [f"{text} {name}{_ranks_of(key, text)}" for text, name in zip(values, facet["names"], strict=True)],
-    }
-
-
-def settings_of(facets: Mapping[str, dict], cells: Iterable[Cell], device: str) -> list[dict]:
+def _settings(facets: Mapping[str, dict], cells: Iterable[Cell], device: str) -> list[dict]:
     """Return the entries of names, facets with several values, and numbers of launches in the list of columns."""
     settings = {column.name: column for column in SETTINGS}
     helps = {name: {column.helps(device): None} for name, column in settings.items() if column.help}
@@ -246,7 +234,7 @@ def settings_of(facets: Mapping[str, dict], cells: Iterable[Cell], device: str) 
     return listed
 
 
-def numbers_of(
+def _numbers(
     columns: dict, places: Mapping, tables: Mapping, declared: Mapping[str, Columns], device: str
 ) -> tuple[list[dict], dict[str, list], dict[str, list]]:
     """Add each number with a known value to `columns`; return their entries in the list, their texts, and their ends.
@@ -330,15 +318,16 @@ def _comparisons(rows: list[Row], places: Mapping[str, int], columns: Columns, d
 def _curves(rows: list[dict], tables: Mapping, declared: Mapping[str, Columns], device: str) -> tuple[list, list]:
     """Return for each cell the place of its curve's lines, or None, and the lines of each curve."""
     lines: list[tuple] = [()] * len(rows)
-    for table, benchmark in CURVES.items():
-        names = [name for name in declared[table] if name in CELL]
+    for table, columns in declared.items():
+        benchmarks = {name for column in columns.declared if column.group == OF_CURVE for name in column.benchmarks}
+        names = [name for name in columns if name in CELL]
         found = {}
-        for row in table_rows(tables[table]):
+        for row in table_rows(tables[table]) if benchmarks else ():
             values = (getattr(row, name) for name in names)
             key = tuple(None if is_unknown(value) else value for value in values)
-            found[key] = tuple(_lines(declared[table], OF_CURVE, row, device))
+            found[key] = tuple(_lines(columns, OF_CURVE, row, device))
         for index, row in enumerate(rows):
-            if row["benchmark"] == benchmark:
+            if row["benchmark"] in benchmarks:
                 lines[index] += found.get(tuple(row.get(name) for name in names), ())
     curves = {curve: place for place, curve in enumerate(dict.fromkeys(filter(None, lines)))}
     return [curves.get(curve) for curve in lines], list(curves)

@@ -28,6 +28,7 @@ SIZES = f"number of world sizes with {MIN_LAUNCHES} or more launches, smallest a
 SIGMA = Column("sigma_ratio", "serial share σ", **LAWS, help=SERIAL, better="smaller")
 PREDICTED = Column("extrapolated_efficiency_ratio", "predicted efficiency", **LAWS, help=BEYOND, better="larger")
 AWAY = "largest relative deviation of the law from `step_s`"
+REFUSED = "why the law is rejected, or not fitted"
 RESIDUAL = Column("max_residual_ratio", "largest deviation", table="laws", shown_as="%", help=AWAY)
 FITTED = {"table": "laws", "text": lambda row: f"{row.min_world_size} to {row.max_world_size}", "help": SIZES}
 SCALING_MODELS = Columns(
@@ -40,7 +41,7 @@ SCALING_MODELS = Columns(
     *(SIGMA, RESIDUAL),
     Column("extrapolated_world_size", "predicted {ranks}", WHOLE, table="laws", help=BEYOND),
     PREDICTED,
-    Column("refusal", "fitted model", TEXT, group=OF_CURVE, help="why the law is rejected, or not fitted"),
+    Column("refusal", "fitted model", TEXT, group=OF_CURVE, benchmarks=("train_step",), help=REFUSED),
 )
 
 

@@ -63,7 +63,7 @@ COMMUNICATION_MODELS = Columns(
     Column("max_residual_ratio", "largest deviation", shown_as="%", table="models", help=DEVIATION),
     Column("rms_log_residual", help=DEVIATION),
     Column("left_out", type=TEXT, help="why a parameter is empty"),
-    Column("refusal", "fitted model", TEXT, group=OF_CURVE, help=REFUSAL),
+    Column("refusal", "fitted model", TEXT, group=OF_CURVE, benchmarks=("collective",), help=REFUSAL),
 )
 
 
