@@ -246,6 +246,7 @@ def _content(data: ReportData, shown: list[Section]) -> dict:
     block["figures"] = explore.figure_columns(figures_of_page(shown, headline), indices)
     shown = without_figure(shown, headline)
     return {
+        "title": f"{campaign.name}: Regatta report",
         "campaign": campaign,
         "campaign_text": page.text_without_secrets(campaign),
         "summary": summary(data),
