@@ -71,7 +71,8 @@ def more_pages(tmp_path_factory, pages):
 
     from regatta.compare.campaigns import compare_campaigns, read_campaign, read_imported
     from regatta.compare.comparison_output import comparison_page
-    from regatta.compare.gate import headline, judge
+    from regatta.compare.gate import judge
+    from regatta.compare.gate_files import headline
     from regatta.formats.base import Options
     from regatta.store.csv_files import MEASUREMENTS, read_csv
 

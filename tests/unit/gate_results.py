@@ -5,7 +5,7 @@ from pathlib import Path
 from synthetic import collective_cell, make_campaign
 from typed import cell_row, judge
 
-from regatta.compare.gate import gate_text
+from regatta.compare.gate_files import gate_text
 from regatta.store.csv_files import MEASUREMENTS, make_table
 
 CELL = collective_cell(4096, 1, 2)

@@ -12,7 +12,7 @@ from synthetic import collective_cell, train_cell
 from typed import judge
 
 import warm_start
-from regatta.compare.gate import gate_text, junit
+from regatta.compare.gate_files import gate_text, junit
 from regatta.compare.gate_rules import ALLOCATION_VARIATION, LIKELY, POLICIES
 from regatta.core.schemas import load_schema
 from regatta.core.text import status_text

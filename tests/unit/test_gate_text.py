@@ -12,7 +12,7 @@ from typed import judge
 
 import warm_start
 from regatta.compare.campaigns import read_campaign
-from regatta.compare.gate import junit
+from regatta.compare.gate_files import junit
 from regatta.core.errors import UserError
 from regatta.store.csv_files import MEASUREMENTS, read_csv
 

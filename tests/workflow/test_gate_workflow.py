@@ -1,5 +1,6 @@
 """`snakemake ... gate` with launches simulated by fake_launch.py: exit status, files, closing lines."""
 
+import json
 import re
 import shutil
 import xml.etree.ElementTree as ET
@@ -144,3 +145,23 @@ def test_a_run_that_does_not_reach_the_gate_leaves_no_old_one_behind(finished, t
     assert "Partial report" in done.stderr
     assert not (results / "gate.txt").exists()
     assert not (results / "gate.junit.xml").exists()
+
+
+def test_references_reach_the_gate_as_written_without_a_baseline_and_change_no_cell(finished, tmp_path):
+    """The texts of a campaign file pass through a rule, a shell and XML."""
+    path, results = finished
+    when = {"benchmark": "collective", "stack": ["host", "a'b {wildcards} $(touch hacked) <&\"\\n%s"]}
+    campaign = path.read_text()
+    for bound, status, verdict in (({"most": 1000}, 0, "passed"), ({"least": 1000}, 1, "failed")):
+        gate = {"references": [{"when": when, "metric": "latency_s", **bound}]}
+        path.write_text(f"{campaign}\ngate: {json.dumps(gate)}\n")
+        done = snakemake(tmp_path, path, "gate")
+        assert (done.returncode, gate_lines(done)[0].split(": ")[1]) == (status, verdict), done.stderr
+        assert len(slots(results)) == 14
+    found = failures(results)
+    assert sorted(found.values()) == ["reference", "reference"]
+    assert all(name.endswith(": latency_s at least 1000") for name in found)
+    assert not list(tmp_path.rglob("hacked"))
+    path.write_text(f"{campaign}\ngate: {json.dumps(gate).replace('latency_s', 'step_s')}\n")
+    refused = snakemake(tmp_path, path, "plan")
+    assert (refused.returncode, "Choose from: " in refused.stderr + refused.stdout) == (2, True)

@@ -1,4 +1,4 @@
-"""Check whether a campaign passes: every cell ok, and none slower than in a baseline campaign.
+"""Check whether a campaign passes: every cell ok, none slower than in a baseline campaign, all references met.
 
 Exit status: 0 passed, 1 failed, 2 error, 5 undecided: launches are too few or too noisy to pass or fail a cell.
 
@@ -9,12 +9,14 @@ python workflow/scripts/gate.py --campaign results/new/campaign.<digest>.json
 All files are written before it exits. Needs no GPU and no Snakemake. Definitions: docs/metrics.md.
 """
 
+import json
 import sys
 from pathlib import Path
 
 from regatta.compare.campaigns import read_campaign, results_in
 from regatta.compare.comparison_output import comparison_page
-from regatta.compare.gate import STATUS, gate_text, headline, judge, junit
+from regatta.compare.gate import STATUS, judge
+from regatta.compare.gate_files import gate_text, headline, junit
 from regatta.compare.gate_rules import LIKELY, POLICIES
 from regatta.core.errors import run_script, script_parser
 from regatta.core.verdicts import margin_option
@@ -47,6 +49,9 @@ def main() -> None:
         default=LIKELY,
         help="undecided cells that stop the gate: with an estimate beyond the threshold (default), all, or none",
     )
+    parser.add_argument(
+        "--references", type=json.loads, default=[], help="gate.references of the campaign, as JSON; sizes in bytes"
+    )
     parser.add_argument("--out-text", type=Path, required=True, help="gate.txt")
     parser.add_argument("--out-junit", type=Path, required=True, help="gate.junit.xml")
     parser.add_argument("--out-html", type=Path, help="page of the comparison, written if any cell was compared")
@@ -54,7 +59,7 @@ def main() -> None:
     base = read_campaign(args.baseline) if args.baseline else None
     campaign, measurements = read_frozen_campaign(args.campaign), read_csv(args.measurements, MEASUREMENTS)
     results = results_in(args.campaign.parent, campaign, measurements)
-    gate = judge(results, base, args.margin, args.allocation_variation, args.undecided)
+    gate = judge(results, base, args.margin, args.allocation_variation, args.undecided, args.references)
     page = args.out_html if gate.compared else None
     if page:
         lead, text = headline(gate)

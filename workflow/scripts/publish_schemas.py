@@ -104,7 +104,8 @@ def campaign_schema() -> dict:
             parameters.setdefault(name, []).append(benchmark)
     fields = {name: {} for name in CELL_FIELDS}
     fields |= {name: {"description": f"Parameter of {', '.join(of)}"} for name, of in parameters.items()}
-    keys["exclude"]["items"]["properties"]["when"]["properties"] = fields
+    for rules in (keys["exclude"], keys["gate"]["properties"]["references"]):
+        rules["items"]["properties"]["when"]["properties"] = fields
     # With scripts, programs or files, also the names of their parameters, which the campaign and these have.
     file = {"type": "string", "pattern": "\\.py$"}
     of_users = {"properties": {"benchmark": {"anyOf": [{"enum": [scripts.BENCHMARK, programs.BENCHMARK]}, file]}}}
@@ -117,7 +118,13 @@ def campaign_schema() -> dict:
     versus["anyOf"] = [axes, {"type": "string"}, of_object]
     only_axes = {"anyOf": [axes, {"type": "object", "properties": {"axis": axes}}]}
     keys["baseline"]["properties"] = baseline_fields()
-    only_known = {"exclude": {"items": only_known}, "baseline": fields_schema(baseline_fields()), "versus": only_axes}
+    of_gate = {"properties": {"references": {"items": only_known}}}
+    only_known = {
+        "exclude": {"items": only_known},
+        "gate": of_gate,
+        "baseline": fields_schema(baseline_fields()),
+        "versus": only_axes,
+    }
     schema["allOf"] = [{"if": has_user_code, "else": {"properties": only_known}}]
     entry = keys["benchmarks"]["items"]
     names = entry["properties"]["benchmark"]

@@ -115,7 +115,7 @@ def expand(campaign: Campaign) -> CampaignMatrix:
             matrix.cells.append(cell)
     notes = [file.error(("exclude", i), f"exclude[{i}] matches no cell") for i, num in enumerate(uses) if num == 0]
     trained = [cell for cell in matrix.cells if load_benchmark(cell.benchmark).has_baseline]
-    if trained and not any(_has_fields(cell, data["baseline"]) for cell in trained):
+    if trained and not any(has_fields(cell, data["baseline"]) for cell in trained):
         text = "no cell matches `baseline`; efficiency will be n/a. Add its shape and strategy to the campaign."
         notes.append(file.error(("baseline",), text))
     axis = data["versus"]["axis"]
@@ -254,13 +254,13 @@ def _with_slug(spec: dict, digest: str) -> str:
 def _excluded(cell: Cell, rules: list[dict], uses: list[int]) -> str | None:
     """Return the reason of the first rule that excludes a cell, or None. uses: how often each rule applied."""
     for index, rule in enumerate(rules):
-        if _has_fields(cell, rule["when"]):
+        if has_fields(cell, rule["when"]):
             uses[index] += 1
             return f"excluded: {' '.join(rule['reason'].split())}"
     return None
 
 
-def _has_fields(cell: Cell, fields: dict) -> bool:
+def has_fields(cell: Cell, fields: dict) -> bool:
     """Return whether a cell has these values, each one or a list. Program parameters are strings, as written."""
     allowed = {name: wanted if isinstance(wanted, list) else [wanted] for name, wanted in fields.items()}
     texts = {name: [str(v).lower() if isinstance(v, bool) else str(v) for v in of] for name, of in allowed.items()}

@@ -14,7 +14,7 @@ from regatta.campaign.node_types import Shape, clusters_of_stacks, of_node_type,
 from regatta.campaign.stacks import complete_stack, stack_problems
 from regatta.campaign.sweep import sweep_errors
 from regatta.campaign.variables import env_problems
-from regatta.campaign.versus import in_bytes, parameter_names, versus_as_in_cells, versus_errors
+from regatta.campaign.versus import parameter_names, versus_as_in_cells, versus_errors, with_sizes_in_bytes
 from regatta.campaign.yaml_file import FileError, YamlFile, raise_errors, read_yaml, schema_errors
 from regatta.core.benchmarks import baseline_parameters, benchmark_names, built_in_names, load_benchmark
 from regatta.core.errors import DID_YOU_MEAN, Problem, UserError, nearest
@@ -210,12 +210,10 @@ def _complete(data: dict, filled: dict[str, dict], clusters: dict[str, dict], ma
         {**entry, "parameters": fill_defaults(entry["parameters"], load_benchmark(entry["benchmark"]).schema)}
         for entry in data["benchmarks"]
     ]
-    exclude = [
-        {**rule, "when": {name: in_bytes(name, value) for name, value in rule["when"].items()}}
-        for rule in data["exclude"]
-    ]
+    exclude = with_sizes_in_bytes(data["exclude"])
+    gate = data["gate"] | {"references": with_sizes_in_bytes(data["gate"]["references"])}
     versus = versus_as_in_cells(data)
-    return {**data, "stacks": stacks, "benchmarks": benchmarks, "exclude": exclude, "versus": versus}
+    return {**data, "stacks": stacks, "benchmarks": benchmarks, "exclude": exclude, "versus": versus, "gate": gate}
 
 
 def _cluster_file(campaign: Path, cluster: str, clusters: Path) -> Path:
@@ -355,15 +353,16 @@ def _shape_errors(file: YamlFile, data: dict, used: list[dict], cluster_file: Pa
 
 
 def _field_errors(file: YamlFile, data: dict) -> list[FileError]:
-    """Return errors for fields of `exclude` and `baseline` that no cell has, and for impossible baselines.
+    """Return errors for fields of `exclude`, `baseline` and references that no cell has, and for impossible baselines.
 
     If the benchmarks have errors, their parameters are unknown: then only errors that resemble a known field count.
     """
     of_user = {name: {} for name in programs.own_names(data)}
     when = fields_schema({key: {} for key in [*CELL_FIELDS, *parameter_names(data)]})
     errors = schema_errors(file, data["baseline"], fields_schema(of_user | baseline_fields()), ("baseline",))
-    for index, rule in enumerate(data["exclude"]):
-        errors += schema_errors(file, rule["when"], when, ("exclude", index, "when"))
+    for where, rules in ((("exclude",), data["exclude"]), (("gate", "references"), data["gate"]["references"])):
+        for index, rule in enumerate(rules):
+            errors += schema_errors(file, rule["when"], when, (*where, index, "when"))
     return errors if data.get("benchmarks") else [error for error in errors if DID_YOU_MEAN in error.text]
 
 

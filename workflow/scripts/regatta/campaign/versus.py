@@ -91,3 +91,8 @@ def in_bytes(name: str, value: object) -> object:
         return [parse_bytes(v) for v in value] if isinstance(value, list) else parse_bytes(value)
     except (AttributeError, KeyError, TypeError):
         return value
+
+
+def with_sizes_in_bytes(rules: list[dict]) -> list[dict]:
+    """Return rules for cells, of `exclude` or of the gate, with message sizes as in cells."""
+    return [rule | {"when": {name: in_bytes(name, value) for name, value in rule["when"].items()}} for rule in rules]

@@ -1,16 +1,13 @@
-"""The gate: is every planned cell ok, and did any get slower than in a baseline campaign? Definitions: docs/metrics.md.
+"""The gate: is every planned cell ok, none slower than in a baseline campaign, and each reference met? docs/metrics.md.
 
 Cells are matched by what they measure and by the name of their stack, not by id. The unit is the launch, with its
 primary time.
 """
 
 import math
-import re
-import xml.etree.ElementTree as ET
-from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 
 from regatta.compare.campaigns import CampaignResults, CampaignsCompared, compare_campaigns
 from regatta.compare.gate_rules import (
@@ -24,19 +21,20 @@ from regatta.compare.gate_rules import (
     has_jobs,
     is_likely,
     outcome,
+    reference_outcome,
+    reference_stops,
     stops,
     threshold_text,
 )
 from regatta.core.errors import GATE_UNDECIDED, UNEXPECTED_ERROR
 from regatta.core.moderation import MIN_LAUNCHES
-from regatta.core.text import is_unknown, natural, nodes_text, one_line, status_text, three
+from regatta.core.text import is_unknown, natural, nodes_text, three
 from regatta.core.verdicts import margins_text
 from regatta.kit.columns import Row, table_rows
 from regatta.kit.kinds import NOTE, SUMMARY, Kind, filled
 from regatta.model.frozen import Cell
 from regatta.store.csv_files import grouped, plain_rows
-from regatta.topics.comparison.texts import row_text
-from regatta.topics.failures import log_path
+from regatta.tables.references import ReferencePair, reference_pairs
 
 STATUS = {PASSED: 0, FAILED: UNEXPECTED_ERROR, UNDECIDED: GATE_UNDECIDED}
 FAILURE = ("repeat", "status", "phase", "cause", "launch")
@@ -54,7 +52,13 @@ KINDS = (
                 "{num_undecided} of {num_compared:cell/cells} compared with '{baseline}' undecided ({why})",
             ),
             "{num_also:cell/cells} undecided ({why})",
+            "references: {references}",
         ),
+    ),
+    Kind(
+        *("without_interval", NOTE),
+        lead="note: {num_without_interval} of {num_pairs:reference/references} judged without an interval: by the range"
+        f" of fewer than {MIN_LAUNCHES} launches, or by a single value",
     ),
     Kind(
         *("screened", NOTE),
@@ -97,7 +101,8 @@ class Gate:
     """The result of the gate. problems: not tied to one cell; they fail the gate, notes do not.
 
     found: the comparison with the baseline campaign, if there is one. allocation_variation: ratio added to the margin
-    of cells whose intervals do not include it. policy: which undecided cells stop it (gate_rules.POLICIES).
+    of cells whose intervals do not include it. policy: which undecided cells stop it (gate_rules.POLICIES). references:
+    pairs of a cell and a bound.
     """
 
     campaign: str
@@ -108,13 +113,21 @@ class Gate:
     notes: list[str]
     allocation_variation: float = 0.0
     policy: str = LIKELY
+    references: tuple[ReferencePair, ...] = ()
 
     @property
     def result(self) -> str:
         """Return passed, failed or undecided."""
-        if self.not_ok or self.with_verdict("slower") or self.problems:
+        if self.not_ok or self.with_verdict("slower") or self.problems or self.references_that(FAILED):
             return FAILED
-        return UNDECIDED if any(map(self.is_stopping, self.compared)) else PASSED
+        is_stopped = any(map(self.is_stopping, self.compared))
+        is_stopped = is_stopped or any(reference_stops(pair, self.policy) for pair in self.references)
+        return UNDECIDED if is_stopped else PASSED
+
+    def references_that(self, word: str) -> list[ReferencePair]:
+        """Return the references with an outcome, those that stop the gate first, then those farthest from the bound."""
+        found = [pair for pair in self.references if reference_outcome(pair) == word]
+        return sorted(found, key=lambda pair: (not reference_stops(pair, self.policy), -pair.distance))
 
     def is_stopping(self, cell: JudgedCell) -> bool:
         return cell.compared is not None and stops(cell.compared, self.policy)
@@ -146,6 +159,8 @@ class Gate:
         num_likely = sum(is_likely(cell.compared) for cell in self.undecided)
         why = f"{num_likely or 'none'} with an estimate beyond {self._thresholds}"
         differ = differences(rows, self.margin, self.policy)
+        counts = {"met": PASSED, "violated": FAILED, UNDECIDED: UNDECIDED}
+        counts = {word: len(self.references_that(result)) for word, result in counts.items()}
         return {
             "result": self.result,
             "problems": self.problems,
@@ -162,6 +177,9 @@ class Gate:
             "num_screened": len(screened),
             "most_by_chance": three(by_chance(screened)),
             "margin": margins_text([self.margin]),
+            "references": [f"{num} {word}" for word, num in counts.items() if num],
+            "num_pairs": len(self.references),
+            "num_without_interval": sum(not pair.has_interval for pair in self.references if pair.value is not None),
             "differences": [filled(DIFFERENCES[kind], {"num": num}) for kind, num in differ.items() if num],
         }
 
@@ -182,11 +200,12 @@ def judge(
     margin: float = 0.05,
     allocation_variation: float | None = 0.0,
     undecided: str = LIKELY,
+    references: Sequence[dict] = (),
 ) -> Gate:
     """Return the result of the gate for a campaign, with all columns of its measurements.
 
     base: the baseline campaign. margin: allowed relative increase of a time. allocation_variation: see Gate; None: by
-    scheduler. undecided: policy.
+    scheduler. undecided: policy. references: as in the campaign, with sizes in bytes.
     """
     campaign, measurements, found, notes = results.campaign, results.measurements, None, []
     variation = allocation_variation_of(allocation_variation, *(of.campaign for of in (results, base) if of))
@@ -204,7 +223,8 @@ def judge(
     problems = [] if campaign.cells else ["no cell is planned"]
     if base and not compared and (measurements["status"] == "ok").any():
         problems.append(f"nothing to compare with in '{base.campaign.name}'")
-    return Gate(campaign.name, found, margin, cells, problems, notes, variation, undecided)
+    held = tuple(reference_pairs(campaign, measurements, references))
+    return Gate(campaign.name, found, margin, cells, problems, notes, variation, undecided, held)
 
 
 def by_chance(screened: list[Row]) -> float:
@@ -240,105 +260,6 @@ def _judged(cell: Cell, rows: list[dict], repeats: int, compared: Row | None) ->
     return JudgedCell(cell.id, cell.benchmark, repeats, total_s, None, tuple(failures), compared)
 
 
-# A short text for the terminal, and a JUnit file for systems that show test results.
-
-SHOWN = {"not ok": 3, "slower": 3, "undecided": 2}  # cells, so that the whole text stays within 20 lines
-CAUSE_LENGTH = 160
-NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")  # XML 1.0, production 2
-HASH = re.compile("-[0-9a-f]{12}$")
-
-
-def headline(gate: Gate) -> tuple[str, str]:
-    """Return the result and what it is based on."""
-    return KINDS[0].words(gate.values)
-
-
-def gate_text(gate: Gate, results: Path, page: Path | None = None) -> str:
-    """Return at most 20 lines: the result, the worst cells, notes, and where the rest is, also on a page."""
-    values, faster = gate.values, gate.with_verdict("faster")
-    lines = [gate.threshold_line]
-    for word, cells in (
-        ("not ok", [f"not ok: {cell.id}: {_cause(cell)}" for cell in gate.not_ok]),
-        ("slower", [f"{cell.id}: {_verdict_text(cell)}" for cell in gate.with_verdict("slower")]),
-        ("undecided", [f"{cell.id}: {_verdict_text(cell)}" for cell in gate.undecided]),
-    ):
-        most = SHOWN[word]
-        lines += cells[:most] + ([f"... and {len(cells) - most} more {word}"] if len(cells) > most else [])
-    if faster:
-        lines.append(
-            f"faster: {len(faster)} of {len(gate.compared)}; most: {faster[-1].id}: {row_text(faster[-1].compared)}"
-        )
-    lines += [f"note: {note}" for note in gate.notes] + [filled(kind.lead, values) for kind in KINDS[1:]]
-    page = f"; comparison: {page}" if page else ""
-    lines.append(f"report: {results / 'report.html'}{page}; every cell: {results / 'gate.junit.xml'}")
-    return "".join(f"{line}\n" for line in [": ".join(headline(gate)), *(f"  {text}" for text in lines if text)])
-
-
 def result_of(text: str) -> str:
     """Return passed, failed or undecided from the text of a gate."""
     return text.split()[1].rstrip(":")
-
-
-def _verdict_text(cell: JudgedCell) -> str:
-    lead = f"{UNDECIDED}: " if outcome(cell.compared) == UNDECIDED else ""
-    return lead + row_text(cell.compared) + (", screened" if is_unknown(cell.compared.p_adjusted) else "")
-
-
-def _cause(cell: JudgedCell) -> str:
-    """Return counts by status and the most frequent cause: `1 of 3 timed out: no record after 60 s`."""
-    statuses = Counter(failure["status"] for failure in cell.failures)
-    cause = Counter(failure["cause"] or "unknown cause" for failure in cell.failures).most_common(1)[0][0]
-    counts = ", ".join(f"{num} of {cell.repeats} {status_text(status)}" for status, num in statuses.items())
-    return f"{counts}: {one_line(cause, CAUSE_LENGTH)}"
-
-
-def junit(gate: Gate) -> str:
-    """Return a JUnit file with one testcase for each cell, and one for each problem not tied to one cell.
-
-    Structure: the schema of Jenkins' xUnit plugin, junit-10.xsd; GitLab and others read a part of it.
-    """
-    root = ET.Element("testsuites", name="regatta")
-    suite = ET.SubElement(root, "testsuite", name=gate.campaign)
-    for cell, name in zip(gate.cells, _testcase_names(gate.cells), strict=True):
-        _add_testcase(suite, cell, name, gate.is_stopping(cell))
-    for problem in gate.problems:
-        case = ET.SubElement(suite, "testcase", classname=f"{gate.campaign}.gate", name=problem)
-        ET.SubElement(case, "failure", type="problem", message=problem)
-    num_failures, num_skipped = (len(suite.findall(f"testcase/{tag}")) for tag in ("failure", "skipped"))
-    seconds = sum(cell.elapsed_s or 0 for cell in gate.cells)
-    counts = {"tests": str(len(suite)), "failures": str(num_failures), "errors": "0", "time": f"{seconds:.3f}"}
-    root.attrib |= counts
-    suite.attrib |= counts | {"skipped": str(num_skipped)}
-    ET.indent(root)
-    text = NOT_XML.sub("", ET.tostring(root, encoding="unicode"))
-    return f"<?xml version='1.0' encoding='utf-8'?>\n{text}\n"
-
-
-def _testcase_names(cells: list[JudgedCell]) -> list[str]:
-    """Return the ids without hashes, so that an upgrade keeps the names; with them where two would be equal."""
-    names = [HASH.sub("", cell.id) for cell in cells]
-    counts = Counter([*names, *(cell.id for cell in cells)])
-    return [name if counts[name] == 1 else cell.id for name, cell in zip(names, cells, strict=True)]
-
-
-def _add_testcase(suite: ET.Element, cell: JudgedCell, name: str, is_stopping: bool) -> None:
-    case = ET.SubElement(suite, "testcase", classname=f"{suite.get('name')}.{cell.benchmark}", name=name)
-    if cell.elapsed_s is not None:
-        case.set("time", f"{cell.elapsed_s:.3f}")
-    if cell.skipped is not None:
-        ET.SubElement(case, "skipped", message=cell.skipped)
-    compared = _verdict_text(cell) if cell.compared else ""
-    if cell.failures:
-        details = "\n".join([*map(_failure, cell.failures), compared]).strip()
-        ET.SubElement(case, "failure", type="not ok", message=_cause(cell)).text = details
-    elif compared and (is_stopping or outcome(cell.compared) == FAILED):
-        kind = UNDECIDED if is_stopping else "regression"
-        ET.SubElement(case, "failure", type=kind, message=compared).text = compared
-    elif compared:
-        ET.SubElement(case, "system-out").text = compared
-
-
-def _failure(failure: dict) -> str:
-    status = status_text(failure["status"], failure["phase"])
-    log = f"; {path}" if (path := log_path(failure["launch"])) else ""  # an import has none
-    return f"launch {failure['repeat'] + 1}: {status}: {failure['cause'] or 'unknown cause'}{log}"

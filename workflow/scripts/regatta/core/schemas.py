@@ -165,7 +165,7 @@ def _explanation(rule: str, value: object, error: jsonschema.ValidationError) ->
     if rule == "uniqueItems":
         twice = next(v for i, v in enumerate(value) if v in value[:i])
         return f"lists {show(twice)} more than once", " Keep one of them."
-    if rule in ("pattern", "anyOf"):
+    if rule in ("pattern", "anyOf", "oneOf"):
         return f"is invalid ({error.schema.get('description', limit)})", ""
     if rule in LIMITS:
         return f"is out of range: it must be {LIMITS[rule]} {limit}{about}", ""

@@ -20,6 +20,7 @@ from regatta.launchers.base import Geometry
 from regatta.model.frozen import FrozenCampaign, FrozenCell, fields_to_json
 from regatta.plan.batches import Batch, make_batches
 from regatta.plan.earlier import changed_since, changes_of, gone_cells, kept_of, notes_of_launches, with_earlier_ids
+from regatta.plan.planned_references import check_references
 from regatta.plan.prices import (
     BatchPrice,
     PreflightPrice,
@@ -130,8 +131,7 @@ def make_plan(campaign_file: Path, results_root: Path, *, is_retry: bool = False
     is_retry: repeat measurements whose record is not ok. may_lack_files: the plan is only shown, with a list of what
     this machine lacks to run it.
     """
-    campaign = load_campaign(campaign_file, may_lack_files=may_lack_files)
-    return plan_campaign(campaign, results_root, is_retry=is_retry)
+    return plan_campaign(load_campaign(campaign_file, may_lack_files=may_lack_files), results_root, is_retry=is_retry)
 
 
 def plan_campaign(campaign: Campaign, results_root: Path, *, is_retry: bool = False) -> Plan:
@@ -139,6 +139,7 @@ def plan_campaign(campaign: Campaign, results_root: Path, *, is_retry: bool = Fa
     results = results_root / campaign.name
     history = read_history(results)
     matrix, unknown_files = with_earlier_ids(expand(campaign), history)
+    check_references(campaign, matrix.cells)
     changes = changes_of(matrix.cells, gone_cells(results, {cell.id for cell in matrix.cells}), history)
     prices = make_prices(campaign, matrix.cells, history, results)
     seconds = prices.expected.shares(matrix.cells)

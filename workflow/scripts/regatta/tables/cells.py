@@ -147,14 +147,14 @@ class CellValues:
 
 def metrics_of(campaign: FrozenCampaign) -> list[Column]:
     """Return METRICS, and the results of benchmarks outside Regatta's tree: their means over launches."""
-    own = {column.name: column for name in campaign.custom_benchmarks for column in results_of(campaign, name)}
+    own = {column.name: column for of in campaign.custom_benchmarks.values() for column in results_of(of)}
     return [*own.values(), *METRICS]
 
 
-def results_of(campaign: FrozenCampaign, benchmark: str) -> list[Column]:
+def results_of(benchmark: Benchmark) -> list[Column]:
     """Return the results that a benchmark outside Regatta's tree declares; result_NAME where a column has the name."""
-    declared, found = campaign.custom_benchmarks[benchmark], []
-    for column in custom_results(declared, over=Over.ARITHMETIC, interval="interval", is_shown=True):
+    found = []
+    for column in custom_results(benchmark, over=Over.ARITHMETIC, interval="interval", is_shown=True):
         is_taken = TAKEN & set(column.names) or column.name.startswith("parameter_")
         found.append(replace(column, name=f"result_{column.name}") if is_taken else column)
     return found

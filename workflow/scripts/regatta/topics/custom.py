@@ -21,7 +21,7 @@ TIME = replace(CALL, label="time", shown_as="ms")
 
 def columns_of(campaign: FrozenCampaign, benchmark: str) -> list[Column]:
     """Return the time and the results of a benchmark."""
-    return [TIME, *results_of(campaign, benchmark)]
+    return [TIME, *results_of(campaign.custom_benchmarks[benchmark])]
 
 
 def judged_columns(campaign: FrozenCampaign, benchmark: str) -> tuple[Column, ...]:

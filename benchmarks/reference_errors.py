@@ -1,0 +1,82 @@
+"""How often a cell fails a reference that it meets, and passes one that it violates.
+
+    python benchmarks/reference_errors.py             quick, for `make bench`
+    python benchmarks/reference_errors.py --full      the tables of docs/decisions/0007-intervals-and-verdicts.md
+
+Data are those of allocation_errors.py: 50 cells of one allocation, scatter between launches 2 %. The bound is `most` of
+a time; a bandwidth mirrors it. The interval is that of cells.csv; some cells are also judged by the gate's own code.
+"""
+
+import sys
+
+import allocation_errors
+import coverage
+import numpy as np
+from common import is_full, print_missed
+from coverage import CHUNK, SEED, levels
+
+from regatta.compare.gate_rules import FAIL, FAILED, LIKELY, reference_outcome, reference_stops
+from regatta.core.moderation import mean_intervals
+from regatta.tables.estimates import over_launches
+from regatta.tables.references import ReferencePair
+
+LAUNCHES, VARIATIONS = (3, 5, 10), (0.0, 0.03)  # between allocations
+MET, VIOLATED = (0.0, -0.02, -0.05, -0.10), (0.02, 0.05, 0.10)  # of the time, relative to the limit
+MOST_FAILED = 3.5  # percent of cells exactly at the limit; 2.5 by the level of the intervals
+
+
+def outcomes(num: int, launches: int, variation: float, beyond: float) -> np.ndarray:
+    """Return which of (campaigns, cells) fail, are undecided, and are so with an estimate beyond the limit."""
+    random, found = np.random.default_rng(SEED), []
+    limits = levels(coverage.Setup()) - np.log1p(beyond)
+    for _ in range(0, num, CHUNK):
+        logs = allocation_errors.side(random, CHUNK, (1, launches), variation, 0.0)
+        groups = np.full(logs.shape[1], "benchmark")
+        mean = mean_intervals(logs, groups)
+        low, high = mean.shift - mean.half_width, mean.shift + mean.half_width
+        is_failed, is_open = low > limits, (low <= limits) & (high > limits)
+        found.append(np.stack([is_failed, is_open, is_open & (mean.shift > limits)], -1))
+        if len(found) == 1:
+            values = over_launches(np.exp(logs[0]), groups, np.zeros(len(groups)))
+            pairs = [
+                ReferencePair(None, "", "", False, limit, value, (low, high), "", True)
+                for limit, value, low, high in zip(np.exp(limits), *values.ends, strict=True)
+            ]
+            judged = [
+                (reference_outcome(pair) == FAILED, *(reference_stops(pair, policy) for policy in (FAIL, LIKELY)))
+                for pair in pairs
+            ]
+            assert (np.array(judged) == found[0][0]).all()
+    return np.concatenate(found)
+
+
+def table(num: int, effects: tuple[float, ...]) -> dict[tuple, float]:
+    """Print percent of cells that fail / stop the gate; of gates on 50 cells that fail. Return the first by column."""
+    print(f"| launches, between allocations | {' | '.join(f'{100 * effect:+g} %' for effect in effects)} |")
+    print(f"|---|{'---|' * len(effects)}")
+    first = {}
+    for variation in VARIATIONS:
+        for launches in LAUNCHES:
+            texts = []
+            for effect in effects:
+                is_failed, _, is_likely = np.moveaxis(outcomes(num, launches, variation, effect), -1, 0)
+                cells = [100 * float(part.mean()) for part in (is_failed, is_failed | is_likely)]
+                first[launches, variation, effect] = cells[0]
+                texts.append("{:.1f} / {:.1f}; {:.0f}".format(*cells, 100 * float(is_failed.any(-1).mean())))
+            print(f"| {launches}, {100 * variation:g} % | {' | '.join(texts)} |", flush=True)
+    return first
+
+
+def main() -> int:
+    num = 1_000 if is_full(__doc__, "1,000 campaigns per entry instead of 100") else 100
+    print("Percent of cells that fail / that fail or stop the gate (likely); of gates on 50 cells that fail")
+    print("\nMet: the true time differs from the limit by\n")
+    found = table(num, MET)
+    print("\nViolated: the true time differs from the limit by\n")
+    table(num, VIOLATED)
+    at_limit = {launches: rate for (launches, variation, effect), rate in found.items() if not variation and not effect}
+    return print_missed([f"{launches} launches" for launches, rate in at_limit.items() if rate > MOST_FAILED])
+
+
+if __name__ == "__main__":
+    sys.exit(main())
