@@ -33,7 +33,9 @@ from regatta.core.verdicts import margins_text
 from regatta.kit.columns import Row, table_rows
 from regatta.kit.kinds import NOTE, SUMMARY, Kind, filled
 from regatta.model.frozen import Cell
+from regatta.report.findings import percent_number
 from regatta.store.csv_files import grouped, plain_rows
+from regatta.tables.pairs import direction_of, patterns_of
 from regatta.tables.references import ReferencePair, reference_pairs
 
 STATUS = {PASSED: 0, FAILED: UNEXPECTED_ERROR, UNDECIDED: GATE_UNDECIDED}
@@ -54,6 +56,11 @@ KINDS = (
             "{num_also:cell/cells} undecided ({why})",
             "references: {references}",
         ),
+    ),
+    Kind(
+        *("below", NOTE),
+        lead="note: {num_below} of {num_compared:compared cell/compared cells} slower by {by} %, significant but below"
+        " {threshold}: {where}",
     ),
     Kind(
         *("without_interval", NOTE),
@@ -180,8 +187,24 @@ class Gate:
             "references": [f"{num} {word}" for word, num in counts.items() if num],
             "num_pairs": len(self.references),
             "num_without_interval": sum(not pair.has_interval for pair in self.references if pair.value is not None),
+            **self._below,
             "differences": [filled(DIFFERENCES[kind], {"num": num}) for kind, num in differ.items() if num],
         }
+
+    @property
+    def _below(self) -> dict[str, object]:
+        """Return how many passed cells are significantly slower, by how much, and where."""
+        below = [cell for cell in self.compared if outcome(cell.compared) == PASSED]
+        below = [cell for cell in below if direction_of(cell.compared) == "slower"]
+        if not below:
+            return {"num_below": 0}
+        ends = [percent_number(cell.compared.time_ratio - 1) for cell in (below[-1], below[0])]
+        rows, ids = self.found.comparisons, {cell.id for cell in below}
+        directions = ["slower" if cell in ids else "" for cell in rows["cell"]]
+        found = patterns_of(rows.assign(direction=directions), rows["value"])
+        where = [pattern.text(rows["device"].iloc[0]) for _, of in found for pattern, _ in of]
+        where = where or [f"{'most in ' if len(below) > 1 else ''}{below[0].id}"]
+        return {"num_below": len(below), "by": " to ".join(dict.fromkeys(ends)), "where": " and ".join(where)}
 
     @property
     def _thresholds(self) -> str:
