@@ -245,7 +245,10 @@ def test_the_frozen_declaration_outlives_the_file(tmp_path, file, monkeypatch):
     assert all("size 1" in name or "size 2" in name for name in names)
     assert cell_columns()["size"] == "Int64"
     assert list(columns_in(frozen, MEASUREMENTS))[-7:] == [*DECLARATION["axes"], *DECLARATION["results"]]
-    assert [one.heading("cpu") for one in results_of(frozen, "my_step")] == ["Rate (GB/s)", "Depth (m)"]
+    assert [one.heading("cpu") for one in results_of(frozen.custom_benchmarks["my_step"])] == [
+        "Rate (GB/s)",
+        "Depth (m)",
+    ]
     monkeypatch.chdir(tmp_path)
     assert results_folder(write(tmp_path, campaign() | {"cluster": "local"})) == Path("results/small")
     with pytest.raises(UserError):
@@ -278,7 +281,7 @@ def test_a_result_in_bytes_has_the_unit_that_fits_the_largest(tmp_path, file):
     file.write_text(FILE.replace('"depth": {"label": "Depth", "unit": "m"}', '"work_bytes": {"label": "Workspace"}'))
     made = plan(tmp_path, campaign())
     write_frozen(made)
-    *_, column = results_of(read_frozen_campaign(made.frozen_campaign), "my_step")
+    *_, column = results_of(read_frozen_campaign(made.frozen_campaign).custom_benchmarks["my_step"])
     assert column.heading("cpu") == "Workspace (MiB)"
     for largest, heading, text in ((3 * 2**29, "Workspace (GiB)", "1.50"), (2**15, "Workspace (KiB)", "32.0")):
         rows = make_table(

@@ -304,13 +304,18 @@ def _lines(columns: Columns, group: str, row: Row, device: str, **words: str) ->
     ]
 
 
+def _title(row: Row) -> str:
+    result = "" if is_unknown(row.result_label) else f"{row.result_label}, "
+    return f"{result}{row.axis}: {row.value} against {row.reference_value}"
+
+
 def _comparisons(rows: list[Row], places: Mapping[str, int], columns: Columns, device: str) -> dict:
     rows = [row for row in rows if row.cell in places and row.reference in places]
     words = [{"other": row.value, "reference": row.reference_value} for row in rows]
     return {
         "cell": [places[row.cell] for row in rows],
         "reference": [places[row.reference] for row in rows],
-        "title": [f"{row.axis}: {row.value} against {row.reference_value}" for row in rows],
+        "title": [_title(row) for row in rows],
         "lines": [_lines(columns, OF_PAIR, row, device, **of) for row, of in zip(rows, words, strict=True)],
     }
 

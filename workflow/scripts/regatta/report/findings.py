@@ -130,10 +130,13 @@ def percent_text(percent: float) -> str:
     return percent_number(percent / 100)
 
 
-def excess_text(ratio: float) -> str:
-    """Return how much longer something takes, from a ratio of at least 1: `is 3.2 % slower`, `takes 2.8× as long`."""
-    if ratio < 2:
-        return f"is {percent_number(ratio - 1)} % slower"
+def excess_text(ratio: float, word: str = "slower") -> str:
+    """Return how much longer something takes, from a ratio of at least 1: `is 3.2 % slower`, `takes 2.8× as long`.
+
+    word: of results, worse.
+    """
+    if ratio < 2 or word != "slower":
+        return f"is {percent_number(ratio - 1)} % {word}"
     return f"takes {three(ratio, 2)}\N{MULTIPLICATION SIGN} as long"
 
 

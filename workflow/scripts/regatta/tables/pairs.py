@@ -6,15 +6,17 @@ launch. Definitions: docs/metrics.md. Statistics: regatta.core.verdicts.
 
 import math
 import statistics
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
 
+from regatta.core import verdicts
 from regatta.core.moderation import MIN_LAUNCHES
 from regatta.core.names import cell_names
 from regatta.core.patterns import Pattern, axes_of, find_patterns
+from regatta.core.text import is_unknown
 from regatta.core.verdicts import (
     Compared,
     Verdict,
@@ -22,16 +24,29 @@ from regatta.core.verdicts import (
     judge_all,
     noise_floor,
     settled_direction,
-    verdict_text,
 )
-from regatta.kit.columns import EACH, FLAG, OF_PAIR, REAL, TEXT, WHOLE, Column, Columns, in_file, table_rows
+from regatta.kit.columns import (
+    EACH,
+    FLAG,
+    OF_PAIR,
+    REAL,
+    TEXT,
+    WHOLE,
+    Column,
+    Columns,
+    in_file,
+    number_text,
+    table_rows,
+)
 from regatta.model.frozen import FrozenCampaign, FrozenCell
-from regatta.store.csv_files import CELL, cell_row, columns_in, make_table
+from regatta.store.csv_files import CELL, cell_row, columns_in, custom_results, make_table
 from regatta.tables.counterparts import CellPair, Pair, alike_stacks, cell_pairs, match_key, versus_of
-from regatta.tables.primary_times import Times, primary_columns, sides_of, times_by_cell
+from regatta.tables.primary_times import Times, primary_columns, results_by_cell, sides_of, times_by_cell
 
 # One pair of cells. Columns of CELL describe `cell`, which differs from `reference` only in `axis`. Identical stacks
 # have the verdict ALIKE, and neither a test nor a margin: these rows measure the noise and are not judged by it.
+RESULT = "name and heading of the result of a user's benchmark that is compared instead of the time. If more is better,"
+RESULT += " ratios are inverted: above 1 is worse"
 MEAN_TIME = "geometric mean of the primary time over these launches"
 TEST = "the test, its two-sided p, and p corrected over all rows of the table (Benjamini–Hochberg)"
 SOURCES = (
@@ -45,18 +60,45 @@ COMPARED = "ok launches compared; if paired, number of pairs"
 MEANS = "ratio of the geometric means over these launches; if allocations are the unit, each is counted once"
 RATIO = Column("time_ratio", "ratio, {other} / {reference}", interval="interval", **SHOWN, group=OF_PAIR, help=MEANS)
 MORE = "additional launches per side that would settle an inconclusive verdict"
+WORDS = {"slower": "worse", "faster": "better"}  # of results
+
+
+def worded(text: str, row: object) -> str:
+    """Return a text about the verdict on a row: of a result, worse and better instead of slower and faster."""
+    if not is_unknown(getattr(row, "result", None)):
+        for word, other in WORDS.items():
+            text = text.replace(word, other)
+    return text
+
+
+def verdict_text(row: object) -> str:
+    return worded(verdicts.verdict_text(row), row)
+
+
+def mean_column(name: str, label: str, result: str) -> Column:
+    """Return the column of a mean time. On the page, a row of a result has the mean of this instead."""
+    time = Column(name, label, shown_as=EACH, **SHOWN, help=MEAN_TIME)
+
+    def text(row: object) -> str:
+        return time.cell(row) if is_unknown(row.result) else number_text(getattr(row, result))
+
+    return replace(time, text=text)
+
+
 VERDICT = "see *Verdicts of a comparison*; `A/A` for identical stacks"
 COMPARISONS = Columns(
     *in_file(TEXT, "the compared cell, and the reference: of two campaigns, that of base", "cell", "reference"),
     Column("axis", type=TEXT, help="what they differ in; `campaign` between campaigns"),
     *in_file(TEXT, "their values on the axis; between campaigns, the names of these", "value", "reference_value"),
+    *in_file(TEXT, RESULT, "result", "result_label"),
+    *in_file(REAL, "geometric mean of this result over these launches", "result_mean", "reference_result_mean"),
     *(Column(name, type=kind) for name, kind in CELL.items()),
     Column("num_planned", type=WHOLE),
     Column("num_launches", "launches", WHOLE, group=OF_PAIR, help=COMPARED),
     Column("num_reference_launches", "launches of the reference", WHOLE, group=OF_PAIR, help=COMPARED),
     Column("is_paired", type=FLAG, help="whether launches that shared an allocation are compared pair by pair"),
-    Column("time_s", "time, {other}", shown_as=EACH, **SHOWN, help=MEAN_TIME),
-    Column("reference_time_s", "time, {reference}", shown_as=EACH, **SHOWN, help=MEAN_TIME),
+    mean_column("time_s", "time, {other}", "result_mean"),
+    mean_column("reference_time_s", "time, {reference}", "reference_result_mean"),
     RATIO,
     Column("interval", type=TEXT, help="`single` with 1 launch on either side, `range` with 2, `interval` from 3"),
     Column("test", "test", TEXT, group=OF_PAIR, help=TEST),
@@ -88,15 +130,39 @@ class Margin:
 
 
 def comparisons_table(campaign: FrozenCampaign, measurements: pd.DataFrame) -> pd.DataFrame:
-    """Return one row per pair of cells that differ only in the campaign's `versus`, or only in the stack's name."""
-    times, pairs = times_by_cell(measurements), cell_pairs(campaign)
-    alike, listed = alike_stacks(campaign), {pair.ids for pair in pairs}
+    """Return one row per pair of cells that differ only in the campaign's `versus`, or only in the stack's name.
+
+    Then one for each result that a benchmark of a user declares to be better if larger or smaller. Each is a family.
+    """
+    pairs, alike = cell_pairs(campaign), alike_stacks(campaign)
+    listed, is_alike = {pair.ids for pair in pairs}, {pair.ids for pair in alike}
     pairs += [pair for pair in alike if pair.ids not in listed]
+    tables = [_family(campaign, times_by_cell(measurements), pairs, is_alike)]
+    for benchmark in campaign.custom_benchmarks.values():
+        of_benchmark = [pair for pair in pairs if pair.other.benchmark == benchmark.name]
+        for column in custom_results(benchmark) if of_benchmark else ():
+            if column.better:
+                costs = results_by_cell(measurements, benchmark.name, column)
+                tables.append(_with_result(_family(campaign, costs, of_benchmark, is_alike), column))
+    return pd.concat(tables, ignore_index=True)
+
+
+def _family(
+    campaign: FrozenCampaign, times: dict[str, Times], pairs: list[CellPair], is_alike: Collection[frozenset]
+) -> pd.DataFrame:
+    """Return the rows of pairs, judged together. is_alike: ids of those with identical stacks."""
     compared, margins = [_compared(campaign, times, pair) for pair in pairs], margins_of(campaign, times)
-    is_alike = {pair.ids for pair in alike}
     of_pairs = [None if pair.ids in is_alike else margins[pair.other.benchmark] for pair in pairs]
     values = [[_text(cell.field(pair.axis)) for cell in (pair.other, pair.reference)] for pair in pairs]
     return _judged_table(campaign, pairs, values, compared, of_pairs)
+
+
+def _with_result(rows: pd.DataFrame, column: Column) -> pd.DataFrame:
+    """Return rows with the values of a result instead of times."""
+    found = {"result": column.name, "result_label": column.heading(rows["device"].iloc[0])}
+    for name, time in (("result_mean", "time_s"), ("reference_result_mean", "reference_time_s")):
+        found[name] = 1 / rows[time] if column.better == "larger" else rows[time]
+    return rows.assign(**found, time_s=pd.NA, reference_time_s=pd.NA).astype(rows.dtypes)
 
 
 def matched_cells(

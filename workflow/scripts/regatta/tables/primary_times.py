@@ -9,6 +9,7 @@ from regatta.core.benchmarks import SAMPLES, benchmark_names, load_benchmark
 from regatta.core.statistics import batch_of
 from regatta.core.text import is_unknown
 from regatta.core.verdicts import Compared
+from regatta.kit.columns import Column
 
 Times = dict[int, tuple[str, float]]  # repeat -> (launch, primary time) of one cell's ok launches
 
@@ -58,9 +59,24 @@ def values_by_cell(measurements: pd.DataFrame, column: str) -> dict[str, list[fl
 
 def times_by_cell(measurements: pd.DataFrame, columns: dict[str, str] | None = None) -> dict[str, Times]:
     """Return the ok launches of each cell. columns: as in `with_primary`."""
+    return _by_cell(with_primary(measurements, columns), "primary_s")
+
+
+def results_by_cell(measurements: pd.DataFrame, benchmark: str, column: Column) -> dict[str, Times]:
+    """Return a result of a benchmark as if it were a time: if more is better, its inverse.
+
+    Cells with a value of 0 or less have none.
+    """
+    rows = measurements[(measurements["status"] == "ok") & (measurements["benchmark"] == benchmark)]
+    rows = rows.dropna(subset=column.source).astype({column.source: float})
+    rows = rows[~rows["cell"].isin(rows.loc[rows[column.source] <= 0, "cell"])]
+    costs = 1 / rows[column.source] if column.better == "larger" else rows[column.source]
+    return _by_cell(rows.assign(cost=costs), "cost")
+
+
+def _by_cell(ok: pd.DataFrame, column: str) -> dict[str, Times]:
     found: dict[str, Times] = defaultdict(dict)
-    ok = with_primary(measurements, columns)
-    lists = (ok[name].to_numpy(dtype=object).tolist() for name in ("cell", "repeat", "launch", "primary_s"))
+    lists = (ok[name].to_numpy(dtype=object).tolist() for name in ("cell", "repeat", "launch", column))
     for cell, repeat, launch, seconds in zip(*lists, strict=True):
         found[cell][int(repeat)] = (None if is_unknown(launch) else launch, float(seconds))
     return found

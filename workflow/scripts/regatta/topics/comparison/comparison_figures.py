@@ -12,12 +12,12 @@ from regatta.report.chart import GREY, GUIDE, Chart, PlotAxis, Style, styles_of
 from regatta.report.matrix import Matrix, Square, shape_columns
 from regatta.report.panels import ORDER, Figure, Table
 from regatta.store.csv_files import plain_rows
-from regatta.tables.pairs import by_effect, directed
+from regatta.tables.pairs import by_effect, directed, worded
 from regatta.topics.comparison import texts
 from regatta.topics.comparison.texts import difference_text, pair_text, with_labels
 
 MOST_ROWS = 12
-LABEL = "Change in time (%)"
+LABEL, LABEL_OF_RESULTS = "Change in time (%)", "Change, positive is worse (%)"
 LEAST, AROUND_MARGIN = 2, 1.3  # change that the axis has at least to either side; relative to the margin
 BESIDE = 0.06  # of the axis, beyond the last change
 VERDICT_HUES = {"faster": 0, "slower": 1}  # others are gray
@@ -41,8 +41,9 @@ def ratio_matrices(comparisons: pd.DataFrame, names: Mapping[str, str], fold: st
     """
     rows = directed(comparisons[comparisons["margin_ratio"].notna()])  # identical stacks (A/A) have none
     pairs = [part for _, part in rows.groupby(["reference_value", "value"], sort=False)]
+    parts = [of for part in pairs for _, of in part.groupby("result_label", sort=False, dropna=False)]
     return tuple(
-        _matrix(part, names, fold, is_only=len(pairs) == 1) for part in pairs if part["time_ratio"].notna().any()
+        _matrix(part, names, fold, is_only=len(pairs) == 1) for part in parts if part["time_ratio"].notna().any()
     )
 
 
@@ -57,11 +58,12 @@ def _matrix(rows: pd.DataFrame, names: Mapping[str, str], fold: str, is_only: bo
     settings = [column for column in ORDER if column in rows and column not in ("nodes", "gpus_per_node")]
     rows = rows.sort_values(["place", *settings], kind="stable", na_position="first")
     pair = pair_text(rows) if axis != "campaign" else f"{value} vs. {reference}"
+    what = "" if is_unknown(first.result_label) else f"{first.result_label}: "
     return Matrix(
-        f"{pair}: change in time (%); positive: {value} is slower",
+        f"{what}{pair}: change{'' if what else ' in time'} (%); positive: {value} is {worded('slower', first)}",
         shape_columns(zip(rows["nodes"], rows["gpus_per_node"], strict=True)),
         tuple(_square(row, names) for row in table_rows(rows)),
-        f"{'Ratios' if is_only else f'Ratios of {pair}'} by shape",
+        f"{what}{'Ratios' if is_only else f'Ratios of {pair}'} by shape",
         (f"One square per pair of cells. {RATIO_NOTE}",),
         UNPAIRED,
         scale=(0, 1),
@@ -104,7 +106,7 @@ def _summary(rows: pd.DataFrame) -> str:
 def changes_figure(judged: pd.DataFrame) -> Figure:
     """Return the figure of the rows, those with the largest effects first, of which it has MOST_ROWS."""
     shown = by_effect(with_labels(judged)).head(MOST_ROWS)
-    rows, marks = table_rows(shown), []
+    rows, marks, heading = table_rows(shown), [], LABEL if shown["result"].isna().all() else LABEL_OF_RESULTS
     for place, row in enumerate(rows):
         value, low, high = map(_change, (row.time_ratio, row.time_low_ratio, row.time_high_ratio))
         marks.append({"cell": row.cell, "series": row.verdict, "x": place, "y": value, "low": low, "high": high})
@@ -121,16 +123,16 @@ def changes_figure(judged: pd.DataFrame) -> Figure:
     styles |= {row.verdict: Style(GREY) for row in rows if row.verdict not in styles} | dict.fromkeys(limits, GUIDE)
     axes = (
         PlotAxis.of_categories("", [row.label for row in rows]),
-        PlotAxis(LABEL, low=low - around, high=high + around, show=_text),
+        PlotAxis(heading, low=low - around, high=high + around, show=_text),
     )
     chart = Chart("rows", frame, *axes, styles=styles)
-    title, num = f"Change in time: {pair_text(shown)}", len(judged)
+    title, num = f"{heading.removesuffix(' (%)')}: {pair_text(shown)}", len(judged)
     title += f", largest {len(rows)} of {num} pairs" if len(rows) < num else ""
     lines = tuple(
         (row.label, row.verdict, _text(of.y), UNKNOWN if is_unknown(of.low) else f"[{_text(of.low)}, {_text(of.high)}]")
         for row, of in zip(rows, frame.itertuples(), strict=False)
     )
-    heads = ("cell", "verdict", LABEL.lower(), interval_heading(shown["interval"]))
+    heads = ("cell", "verdict", heading.lower(), interval_heading(shown["interval"]))
     table = Table(title, heads, lines, cells=tuple(row.cell for row in rows))
     return Figure("changes", title, chart, table, "comparisons")
 

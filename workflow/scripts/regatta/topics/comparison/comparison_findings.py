@@ -9,7 +9,7 @@ import pandas as pd
 
 from regatta.core.moderation import FALSE_DISCOVERIES, MIN_LAUNCHES
 from regatta.core.patterns import Pattern
-from regatta.core.text import change_text
+from regatta.core.text import change_text, is_unknown
 from regatta.core.verdicts import MIN_NOISE_PAIRS, has_both_directions, is_below_threshold, margins_text, span_text
 from regatta.kit.columns import table_rows
 from regatta.kit.kinds import FAIR, LOW, NOTE, RESULT, SUMMARY, Kind, joined
@@ -23,6 +23,7 @@ from regatta.tables.pairs import (
     num_significant,
     num_within,
     patterns_of,
+    worded,
 )
 from regatta.topics.comparison.texts import (
     axis_label,
@@ -56,13 +57,13 @@ OUTCOMES = (
     ),
     Kind(
         *("both_ways", RESULT),
-        lead="{value} is slower in {slower} of {num:cell/cells}, {reference} in {faster}",
+        lead="{value} is {slow} in {slower} of {num:cell/cells}, {reference} in {faster}",
     ),
     Kind(
         *("uncertain", RESULT),
         lead=(
-            "{value} is significantly slower in {slower} of {num:cell/cells}",
-            "{value} is significantly faster in {faster} of {num:cell/cells}",
+            "{value} is significantly {slow} in {slower} of {num:cell/cells}",
+            "{value} is significantly {fast} in {faster} of {num:cell/cells}",
             "{value} is {span}",
         ),
         parts=(
@@ -166,9 +167,10 @@ def compared_findings(judged: pd.DataFrame, sources: tuple[Source, ...] = ()) ->
     parts = [part for part, *_ in found]
     texts = [f"{statement} ({basis})" if basis else statement for _, statement, basis in found]
     directions, few = [part["direction"] for part in parts if part["direction"]], int(judged["p_adjusted"].isna().sum())
+    times = judged[judged["result"].isna()]
     patterns = [
         (word, of)
-        for word, of in patterns_of(judged, judged["value"].map(partial(axis_text, judged["axis"].iloc[0])))
+        for word, of in patterns_of(times, times["value"].map(partial(axis_text, judged["axis"].iloc[0])))
         if [condition.value for condition in of[0][0].conditions] not in [part["benchmarks"] for part in parts]
     ]  # without those that an outcome of one benchmark has
     values = {
@@ -239,9 +241,13 @@ def where_text(judged: pd.DataFrame, word: str, found: list[tuple[Pattern, float
 def summarized(judged: pd.DataFrame) -> Iterator[pd.DataFrame]:
     """Yield the pairs that one outcome summarizes: those of two values, by benchmark if their sizes differ.
 
-    They differ if the medians of their intervals do not overlap. Column `part` then names the benchmark.
+    They differ if the medians of their intervals do not overlap. Column `part` then names the benchmark; of results,
+    which are separate, it names the result.
     """
-    for _, rows in judged.groupby(["reference_value", "value"], sort=False):
+    for _, rows in judged.groupby(["result_label", "reference_value", "value"], sort=False, dropna=False):
+        if rows["result_label"].notna().any():
+            yield rows.assign(part=rows["result_label"] + ": ")
+            continue
         known = rows[(rows["interval"] == "interval").fillna(False)].astype(dict.fromkeys(RATIO.names, float))
         ends = known.groupby("benchmark")[list(RATIO.names)].median()
         if ends["time_low_ratio"].max() > ends["time_high_ratio"].min():
@@ -274,16 +280,20 @@ def outcome(rows: pd.DataFrame) -> tuple[dict, str, str]:
         name = "both_ways"
     part = {"reference": sides[0], "value": sides[1], "benchmarks": rows["benchmark"].unique().tolist()}
     part |= {"outcome": name, "num": len(rows), "median_ratio": median, "direction": None, "chosen": None}
+    first = next(rows.itertuples())
+    part |= {} if is_unknown(first.result) else {"result": first.result}
     words = part | significant | {"other": other, "opposite": sum(significant.values()) - num}
+    words |= {"slow": worded("slower", first), "fast": worded("faster", first)}
     if name == "uncertain" and all(significant.values()):
         fewer = min(significant, key=significant.get)
         words |= {"chance": significant[fewer], fewer: 0}
     num_beyond = int(rows["verdict"].isin(["slower", "faster"]).sum())
     within = num_within(rows)["slower" if is_slower else "faster"]
-    words["judged"] = _judged_text(len(rows), num, within, num_beyond, margins_text(rows["margin_ratio"].unique()))
-    words |= {"takes": excess_text(max(median, 1 / median)), "median": difference_text(median)}
+    judged = _judged_text(len(rows), num, within, num_beyond, margins_text(rows["margin_ratio"].unique()))
+    takes = excess_text(max(median, 1 / median), worded("slower", first))
+    words |= {"judged": worded(judged, first), "takes": takes, "median": difference_text(median)}
     if len(known):
-        words |= {"within": percent_number(max(high, 1 / low) - 1), "span": span_text(low, high)}
+        words |= {"within": percent_number(max(high, 1 / low) - 1), "span": worded(span_text(low, high), first)}
         words["ends"] = words["span"] if any(significant.values()) else None
     if name == "slower":
         most = float(ratios.max() if is_slower else ratios.min())
@@ -310,8 +320,11 @@ def choice(parts: list[dict]) -> str:
     if outcomes <= {"slower", "equal"} and len(chosen) == 1:
         return chosen.pop()
     if len(chosen) == 1 and len({(part["reference"], part["value"]) for part in parts}) == 1:
-        of = [benchmark_words(name) for part in parts if part["chosen"] for name in part["benchmarks"]]
+        better = [part for part in parts if part["chosen"]]
+        of = [part.get("result") or benchmark_words(name) for part in better for name in part["benchmarks"]]
         return f"{chosen.pop()} for {joined(of)}"
+    if len(chosen) > 1 and any("result" in part for part in parts):
+        return "depends on the result"
     if len(outcomes) == 1 and not chosen:
         return CHOICES[outcomes.pop()]
     return f"compared with {' and '.join(dict.fromkeys(part['reference'] for part in parts))}"

@@ -52,7 +52,7 @@ def findings(data: ReportData) -> list[Finding]:
     """Return the statement on the compared pairs with the verdicts behind it, and the warnings."""
     comparisons, blocks = data.tables["comparisons"], in_blocks(data)
     judged = pairs.judged_rows(comparisons)
-    judged = judged.assign(label=judged["cell"].map(data.names))
+    judged = judged.assign(label=texts.result_texts(judged) + judged["cell"].map(data.names))
     largest_first = pd.concat([comparison_findings.largest_effect(judged), judged]).drop_duplicates("cell")
     found = comparison_findings.compared_findings(judged, (_rows(largest_first),))
     found = [replace(finding, values=finding.values | {"num_in_blocks": len(blocks)}) for finding in found]

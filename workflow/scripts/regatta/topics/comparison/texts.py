@@ -8,10 +8,10 @@ import pandas as pd
 from regatta.core.benchmarks import all_axes
 from regatta.core.names import SEPARATOR, cell_names, value_text
 from regatta.core.text import is_unknown, size, with_minus_signs
-from regatta.core.verdicts import margins_text, verdict_text
+from regatta.core.verdicts import margins_text
 from regatta.report.findings import percent_number
 from regatta.store.csv_files import plain_rows
-from regatta.tables.pairs import RATIO, num_within
+from regatta.tables.pairs import RATIO, num_within, verdict_text
 
 COMPARED = "Times: primary time of each benchmark, such as pipelined steps and calls."
 
@@ -98,7 +98,7 @@ def axis_text(axis: str, value: str) -> str:
 
 
 def with_labels(rows: pd.DataFrame) -> pd.DataFrame:
-    """Add `label`, the name of each row: the compared values if they differ between rows, and the cell."""
+    """Add `label`, the name of each row: its result, the compared values if they differ between rows, and the cell."""
     if not len(rows):
         return rows.assign(label=[])
     axis = rows["axis"].iloc[0]
@@ -109,4 +109,9 @@ def with_labels(rows: pd.DataFrame) -> pd.DataFrame:
     pairs = values + " vs. " + references
     if pairs.nunique() > 1:
         names = (values if references.nunique() == 1 else pairs) + SEPARATOR + names
-    return rows.assign(label=names)
+    return rows.assign(label=result_texts(rows) + names)
+
+
+def result_texts(rows: pd.DataFrame) -> pd.Series:
+    """Return the beginning of the name of each row: of a result, its heading."""
+    return rows["result_label"].map(lambda label: "" if is_unknown(label) else f"{label}{SEPARATOR}")
