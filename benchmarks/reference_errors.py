@@ -15,10 +15,10 @@ import numpy as np
 from common import is_full, print_missed
 from coverage import CHUNK, SEED, levels
 
-from regatta.compare.gate_rules import FAIL, FAILED, LIKELY, reference_outcome, reference_stops
+from regatta.compare.gate_rules import FAIL, FAILED, LIKELY, outcome, stops
 from regatta.core.moderation import mean_intervals
 from regatta.tables.estimates import over_launches
-from regatta.tables.references import ReferencePair
+from regatta.tables.references import ReferencePair, verdict_beyond
 
 LAUNCHES, VARIATIONS = (3, 5, 10), (0.0, 0.03)  # between allocations
 MET, VIOLATED = (0.0, -0.02, -0.05, -0.10), (0.02, 0.05, 0.10)  # of the time, relative to the limit
@@ -38,14 +38,9 @@ def outcomes(num: int, launches: int, variation: float, beyond: float) -> np.nda
         found.append(np.stack([is_failed, is_open, is_open & (mean.shift > limits)], -1))
         if len(found) == 1:
             values = over_launches(np.exp(logs[0]), groups, np.zeros(len(groups)))
-            pairs = [
-                ReferencePair(None, "", "", False, limit, value, (low, high), "", True)
-                for limit, value, low, high in zip(np.exp(limits), *values.ends, strict=True)
-            ]
-            judged = [
-                (reference_outcome(pair) == FAILED, *(reference_stops(pair, policy) for policy in (FAIL, LIKELY)))
-                for pair in pairs
-            ]
+            held = zip(np.exp(limits), zip(*values.ends, strict=True), strict=True)
+            pairs = [ReferencePair(None, "", "", *verdict_beyond(ends, limit, 1), True) for limit, ends in held]
+            judged = [(outcome(pair) == FAILED, stops(pair, FAIL), stops(pair, LIKELY)) for pair in pairs]
             assert (np.array(judged) == found[0][0]).all()
     return np.concatenate(found)
 

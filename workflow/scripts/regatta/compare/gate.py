@@ -21,8 +21,6 @@ from regatta.compare.gate_rules import (
     has_jobs,
     is_likely,
     outcome,
-    reference_outcome,
-    reference_stops,
     stops,
     threshold_text,
 )
@@ -100,7 +98,7 @@ class JudgedCell:
     elapsed_s: float | None = None
     skipped: str | None = None
     failures: tuple[dict, ...] = ()
-    compared: Row | None = None
+    compared: Row | ReferencePair | None = None
 
 
 @dataclass(frozen=True)
@@ -109,7 +107,7 @@ class Gate:
 
     found: the comparison with the baseline campaign, if there is one. allocation_variation: ratio added to the margin
     of cells whose intervals do not include it. policy: which undecided cells stop it (gate_rules.POLICIES). references:
-    pairs of a cell and a bound.
+    cells compared with bounds.
     """
 
     campaign: str
@@ -120,21 +118,19 @@ class Gate:
     notes: list[str]
     allocation_variation: float = 0.0
     policy: str = LIKELY
-    references: tuple[ReferencePair, ...] = ()
+    references: tuple[JudgedCell, ...] = ()
 
     @property
     def result(self) -> str:
         """Return passed, failed or undecided."""
         if self.not_ok or self.with_verdict("slower") or self.problems or self.references_that(FAILED):
             return FAILED
-        is_stopped = any(map(self.is_stopping, self.compared))
-        is_stopped = is_stopped or any(reference_stops(pair, self.policy) for pair in self.references)
-        return UNDECIDED if is_stopped else PASSED
+        return UNDECIDED if any(map(self.is_stopping, (*self.compared, *self.references))) else PASSED
 
-    def references_that(self, word: str) -> list[ReferencePair]:
-        """Return the references with an outcome, those that stop the gate first, then those farthest from the bound."""
-        found = [pair for pair in self.references if reference_outcome(pair) == word]
-        return sorted(found, key=lambda pair: (not reference_stops(pair, self.policy), -pair.distance))
+    def references_that(self, word: str) -> list[JudgedCell]:
+        """Return the references with an outcome, those farthest beyond the bound first."""
+        found = [cell for cell in self.references if outcome(cell.compared) == word]
+        return sorted(found, key=lambda cell: -cell.compared.time_ratio)
 
     def is_stopping(self, cell: JudgedCell) -> bool:
         return cell.compared is not None and stops(cell.compared, self.policy)
@@ -186,7 +182,7 @@ class Gate:
             "margin": margins_text([self.margin]),
             "references": [f"{num} {word}" for word, num in counts.items() if num],
             "num_pairs": len(self.references),
-            "num_without_interval": sum(not pair.has_interval for pair in self.references if pair.value is not None),
+            "num_without_interval": sum(not cell.compared.has_interval for cell in self.references),
             **self._below,
             "differences": [filled(DIFFERENCES[kind], {"num": num}) for kind, num in differ.items() if num],
         }
@@ -246,7 +242,8 @@ def judge(
     problems = [] if campaign.cells else ["no cell is planned"]
     if base and not compared and (measurements["status"] == "ok").any():
         problems.append(f"nothing to compare with in '{base.campaign.name}'")
-    held = tuple(reference_pairs(campaign, measurements, references))
+    pairs = {f"{pair.cell.id}: {pair.required}": pair for pair in reference_pairs(campaign, measurements, references)}
+    held = tuple(JudgedCell(name, pair.cell.benchmark, 0, compared=pair) for name, pair in pairs.items())
     return Gate(campaign.name, found, margin, cells, problems, notes, variation, undecided, held)
 
 

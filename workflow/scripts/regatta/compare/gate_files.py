@@ -6,7 +6,7 @@ from collections import Counter
 from pathlib import Path
 
 from regatta.compare.gate import KINDS, Gate, JudgedCell
-from regatta.compare.gate_rules import FAILED, PASSED, UNDECIDED, outcome, reference_outcome, reference_stops
+from regatta.compare.gate_rules import FAILED, PASSED, UNDECIDED, outcome
 from regatta.core.text import is_unknown, one_line, status_text
 from regatta.kit.kinds import filled
 from regatta.tables.references import ReferencePair
@@ -17,6 +17,7 @@ from regatta.topics.failures import log_path
 SHOWN = {"not ok": 3, "slower": 3, "violated": 3, "undecided": 2, "undecided references": 2}
 CAUSE_LENGTH = 160
 NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")  # XML 1.0, production 2
+REFERENCE = {FAILED: "violated", UNDECIDED: UNDECIDED, PASSED: "met"}
 HASH = re.compile("-[0-9a-f]{12}$")
 
 
@@ -28,13 +29,12 @@ def headline(gate: Gate) -> tuple[str, str]:
 def gate_text(gate: Gate, results: Path, page: Path | None = None) -> str:
     """Return the result, the worst cells, notes, and where the rest is, also on a page."""
     values, faster, lines = gate.values, gate.with_verdict("faster"), [gate.threshold_line]
-    violated, unclear = map(gate.references_that, (FAILED, UNDECIDED))
     for word, cells in (
         ("not ok", [f"not ok: {cell.id}: {_cause(cell)}" for cell in gate.not_ok]),
         ("slower", [f"{cell.id}: {_verdict_text(cell)}" for cell in gate.with_verdict("slower")]),
-        ("violated", [f"{pair.cell.id}: {_reference_text(pair)}" for pair in violated]),
+        ("violated", [f"{cell.id}: {_verdict_text(cell)}" for cell in gate.references_that(FAILED)]),
         ("undecided", [f"{cell.id}: {_verdict_text(cell)}" for cell in gate.undecided]),
-        ("undecided references", [f"{pair.cell.id}: {_reference_text(pair)}" for pair in unclear]),
+        ("undecided references", [f"{cell.id}: {_verdict_text(cell)}" for cell in gate.references_that(UNDECIDED)]),
     ):
         most = SHOWN[word]
         lines += cells[:most] + ([f"... and {len(cells) - most} more {word}"] if len(cells) > most else [])
@@ -49,13 +49,10 @@ def gate_text(gate: Gate, results: Path, page: Path | None = None) -> str:
 
 
 def _verdict_text(cell: JudgedCell) -> str:
+    if isinstance(cell.compared, ReferencePair):
+        return f"{REFERENCE[outcome(cell.compared)]}: {cell.compared.text}"
     lead = f"{UNDECIDED}: " if outcome(cell.compared) == UNDECIDED else ""
     return lead + row_text(cell.compared) + (", screened" if is_unknown(cell.compared.p_adjusted) else "")
-
-
-def _reference_text(pair: ReferencePair) -> str:
-    words = {FAILED: "reference violated", UNDECIDED: "reference undecided", PASSED: "reference met"}
-    return f"{words[reference_outcome(pair)]}: {pair.metric} {pair.text}; required: {pair.required}"
 
 
 def _cause(cell: JudgedCell) -> str:
@@ -76,14 +73,9 @@ def junit(gate: Gate) -> str:
     names = dict(zip((cell.id for cell in gate.cells), _testcase_names(gate.cells), strict=True))
     for cell in gate.cells:
         _add_testcase(suite, cell, names[cell.id], gate.is_stopping(cell))
-    for pair in {(pair.cell.id, pair.metric, pair.required): pair for pair in gate.references}.values():
-        name = f"{names[pair.cell.id]}: {pair.metric} {pair.required}"
-        case = ET.SubElement(suite, "testcase", classname=f"{gate.campaign}.{pair.cell.benchmark}", name=name)
-        result, text = reference_outcome(pair), _reference_text(pair)
-        if result == FAILED or reference_stops(pair, gate.policy):
-            ET.SubElement(case, "failure", type="reference" if result == FAILED else result, message=text).text = text
-        else:
-            ET.SubElement(case, "system-out").text = text
+    for cell in gate.references:
+        name = f"{names[cell.compared.cell.id]}: {cell.compared.required}"
+        _add_testcase(suite, cell, name, gate.is_stopping(cell), "reference")
     for problem in gate.problems:
         case = ET.SubElement(suite, "testcase", classname=f"{gate.campaign}.gate", name=problem)
         ET.SubElement(case, "failure", type="problem", message=problem)
@@ -104,7 +96,9 @@ def _testcase_names(cells: list[JudgedCell]) -> list[str]:
     return [name if counts[name] == 1 else cell.id for name, cell in zip(names, cells, strict=True)]
 
 
-def _add_testcase(suite: ET.Element, cell: JudgedCell, name: str, is_stopping: bool) -> None:
+def _add_testcase(
+    suite: ET.Element, cell: JudgedCell, name: str, is_stopping: bool, failed: str = "regression"
+) -> None:
     case = ET.SubElement(suite, "testcase", classname=f"{suite.get('name')}.{cell.benchmark}", name=name)
     if cell.elapsed_s is not None:
         case.set("time", f"{cell.elapsed_s:.3f}")
@@ -115,7 +109,7 @@ def _add_testcase(suite: ET.Element, cell: JudgedCell, name: str, is_stopping: b
         details = "\n".join([*map(_failure, cell.failures), compared]).strip()
         ET.SubElement(case, "failure", type="not ok", message=_cause(cell)).text = details
     elif compared and (is_stopping or outcome(cell.compared) == FAILED):
-        kind = UNDECIDED if is_stopping else "regression"
+        kind = UNDECIDED if is_stopping else failed
         ET.SubElement(case, "failure", type=kind, message=compared).text = compared
     elif compared:
         ET.SubElement(case, "system-out").text = compared

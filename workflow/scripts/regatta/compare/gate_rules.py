@@ -15,7 +15,6 @@ from regatta.kit.columns import table_rows
 from regatta.kit.kinds import filled
 from regatta.launchers import launcher_of
 from regatta.model.frozen import FrozenCampaign
-from regatta.tables.references import ReferencePair
 
 ALLOCATION_VARIATION = 0.085  # default with jobs: for a standard deviation of 3 % between allocations (decision 7)
 PASSED, FAILED, UNDECIDED = "passed", "failed", "undecided"
@@ -57,20 +56,6 @@ def is_likely(row: object) -> bool:
 def stops(row: object, undecided: str) -> bool:
     """Return whether an undecided row stops the gate. undecided: one of POLICIES."""
     return outcome(row) == UNDECIDED and (undecided == FAIL or (undecided == LIKELY and is_likely(row)))
-
-
-def reference_outcome(pair: ReferencePair) -> str:
-    """Return failed if the whole interval violates the bound, undecided if a part does or the value is unknown."""
-    if pair.value is None:
-        return UNDECIDED
-    is_beyond = list(map(pair.is_beyond, pair.ends))
-    return FAILED if all(is_beyond) else UNDECIDED if any(is_beyond) else PASSED
-
-
-def reference_stops(pair: ReferencePair, undecided: str) -> bool:
-    """Return whether an undecided pair stops the gate. An unknown value does, unless no undecided one does."""
-    is_likely = pair.value is None or pair.is_beyond(pair.value)
-    return reference_outcome(pair) == UNDECIDED and (undecided == FAIL or (undecided == LIKELY and is_likely))
 
 
 def threshold_text(margin: float, allocation_variation: float, thresholds: Sequence[float]) -> str:

@@ -19,29 +19,19 @@ from regatta.tables.metrics import CALL, METRICS
 
 @dataclass(frozen=True)
 class ReferencePair:
-    """A metric of a cell and its bound. required: the bound in words. limit: the bound with its tolerance.
+    """A row of pairs: a metric of a cell, and a bound on it. required: the bound in words. text: of value and interval.
 
-    ends: of the interval or range; without either, the value twice. value: None if unknown. text: of value and ends.
+    Ratios are 1 + the distance beyond the bound, relative to it; time_high_ratio is None for an unknown value.
     """
 
     cell: FrozenCell
-    metric: str
     required: str
-    is_least: bool
-    limit: float
-    value: float | None
-    ends: tuple[float, float]
     text: str
+    verdict: str
+    time_ratio: float
+    time_high_ratio: float | None
     has_interval: bool
-
-    def is_beyond(self, value: float) -> bool:
-        """Return whether a value violates the bound."""
-        return value < self.limit if self.is_least else value > self.limit
-
-    @property
-    def distance(self) -> float:
-        """Return how far the value is from the limit, relative to it; infinite if unknown."""
-        return math.inf if self.value is None else abs(self.value - self.limit) / (abs(self.limit) or 1.0)
+    margin_ratio: float = 0.0
 
 
 def numbers_of(benchmark: Benchmark) -> list[str]:
@@ -73,13 +63,22 @@ def _pair(cell: FrozenCell, row: Row, column: Column, reference: dict) -> Refere
     is_least, tolerance = "least" in reference, reference.get("tolerance", 0)
     bound, sign = reference["least" if is_least else "most"], -1 if is_least else 1
     limit = bound + sign * abs(bound) * tolerance
-    required = f"at {'least' if is_least else 'most'} {limit:.6g}"
+    required = f"{column.name} at {'least' if is_least else 'most'} {limit:.6g}"
     required += f" ({bound:.6g} {'−' if is_least else '+'} {100 * tolerance:g} %)" if tolerance else ""
     in_file = replace(column, shown_as="", scale=None, minus=0, text=None, of_row=None, applies=None)
     value, low, high = in_file.of(row)
-    has_ends = not is_unknown(low) and not is_unknown(high)
-    text = f"{in_file.cell(row)} {in_file.ends(row)}" if has_ends else in_file.cell(row)
-    text += f", n = {row.num_launches}" if value is not None else f": unknown ({row.num_launches} ok launches)"
-    has_interval = has_ends and getattr(row, column.interval) == "interval"
-    ends = (low, high) if has_ends else (value, value)
-    return ReferencePair(cell, column.name, required, is_least, limit, value, ends, text, has_interval)
+    if value is None:
+        text = f"unknown ({row.num_launches} ok launches)"
+        return ReferencePair(cell, required, text, "inconclusive", math.inf, None, has_interval=True)
+    text, ends, has_interval = in_file.cell(row), (value, value), False
+    if not is_unknown(low) and not is_unknown(high):
+        text, ends = f"{text} {in_file.ends(row)}", (low, high)
+        has_interval = getattr(row, column.interval) == "interval"
+    verdict = verdict_beyond((value, *ends), limit, sign)
+    return ReferencePair(cell, required, f"{text}, n = {row.num_launches}", *verdict, has_interval)
+
+
+def verdict_beyond(ends: tuple[float, float, float], limit: float, sign: int) -> tuple[str, float, float]:
+    """Return verdict, time_ratio and time_high_ratio. ends: value and interval. sign: -1 of a bound from below."""
+    least, estimate, most = sorted(1 + sign * (end - limit) / (abs(limit) or 1) for end in ends)
+    return "slower" if least > 1 else "inconclusive", estimate, most
