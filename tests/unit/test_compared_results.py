@@ -8,7 +8,7 @@ from synthetic_own import OF_STEP, StepMachine
 
 from regatta.core.benchmarks import declare
 from regatta.topics.comparison import comparison_section
-from regatta.topics.summary import summary
+from regatta.topics.summary import answer_json
 
 RESULTS = {"rate_gb_per_s": {"label": "Rate", "better": "larger"}, "loss": {"label": "Loss", "better": "smaller"}}
 
@@ -23,16 +23,19 @@ def declared(monkeypatch):
 VERSUS = {"axis": "mode", "reference": "fast", "margin": None}
 
 
-def campaign_of(folder, values, results=RESULTS, versus=None, sizes=(1, 2, 3), repeats=5):
-    """Write a campaign of my_step, whose modes take equally long. values: of a record, from mode, size and repeat."""
+def campaign_of(folder, values, results=RESULTS, versus=None, late=False):
+    """Write a campaign of my_step, whose modes take equally long. values: of a record, from mode, size and repeat.
+
+    late: modes are stacks, of which exact is measured last.
+    """
     cells = [
-        make_cell("my_step", 1, gpus, {"size": size, "mode": mode})
-        for size in sizes
+        make_cell("my_step", 1, gpus, {"size": size, "mode": "fast" if late else mode}, stack=mode if late else "host")
+        for size in (1, 2, 3)
         for mode in ("fast", "exact")
         for gpus in (1, 2)
     ]
     benchmarks = {"my_step": OF_STEP | {"results": results}}
-    campaign = make_campaign(cells, name="own", repeats=repeats, benchmarks=benchmarks, versus=versus or VERSUS)
+    campaign = make_campaign(cells, name="own", repeats=5, benchmarks=benchmarks, versus=versus or VERSUS)
     for record in edit_records(write_results(folder, campaign, StepMachine({}, {}, 1, 0, 1, 0.002, {}))):
         parameters = record["spec"]["parameters"]
         found = values(parameters["mode"], parameters["size"], record["repeat"])
@@ -64,10 +67,10 @@ def test_a_result_that_is_10_percent_better_is_no_longer_beside_an_equal_mode(tm
     assert set(rates["verdict"]) == {"faster"}
     assert rates["time_ratio"].tolist() == pytest.approx([1 / 1.1] * 6, rel=1e-9)  # as a time: less is better
     assert (rates["result_mean"] / rates["reference_result_mean"]).tolist() == pytest.approx([1.1] * 6)
-    [line] = [line for line in summary(data) if line.id == "comparison"]
-    assert line.lead.startswith("Mode: mode exact; ")
-    assert "10 % worse" in line.lead
-    assert "slower" not in line.lead
+    [lead] = [line["lead"] for line in answer_json(data)["lines"] if line["id"] == "comparison"]
+    assert lead.startswith("Mode: mode exact; ")
+    assert "10 % worse" in lead
+    assert "slower" not in lead
 
 
 def test_of_results_that_contradict_each_other_none_is_chosen(tmp_path):
@@ -127,3 +130,13 @@ def test_the_page_names_the_result_wherever_it_shows_one(tmp_path):
     assert {row[1] for row in section.tables[0].rows} == {"worse", "better", "equivalent"}
     [loss] = {tuple(row[2:5]) for row in section.tables[0].rows if row[0].startswith("Loss")}
     assert loss == ("0.600", "0.500", "1.200")  # compared, reference, ratio
+
+
+def test_a_pair_whose_sides_did_not_alternate_counts_once(tmp_path):
+    """The launches of one stack follow those of the other."""
+    found = []
+    for name, results in (("times", {}), ("results", RESULTS)):
+        data = campaign_of(tmp_path / name, planted, results, VERSUS | {"axis": "stack", "reference": None}, late=True)
+        blocks = [finding for finding in comparison_section.findings(data) if finding.kind == "not_interleaved"]
+        found += [(finding.values["num"], finding.values["num_pairs"]) for finding in blocks]
+    assert found == [(6, 6), (6, 6)]

@@ -60,7 +60,7 @@ def findings(data: ReportData) -> list[Finding]:
     undecided = judged[judged["verdict"] == "inconclusive"]
     repeats = pairs.repeats_needed(undecided, data.campaign.repeats) if len(undecided) else None
     axes = {"axis": ", ".join(map(axis_label, blocks["axis"].unique()))}
-    num_compared = int(comparisons["verdict"].notna().sum())
+    num_compared = int((comparisons["verdict"].notna() & comparisons["result"].isna()).sum())
     for kind, rows, cells, values, words in (
         ("alike_differ", alike, tuple(alike["cell"]), {"num_pairs": num_alike, "expected": expected}, {}),
         ("not_interleaved", blocks, (), {"num_pairs": num_compared}, axes),
@@ -89,6 +89,7 @@ def in_blocks(data: ReportData) -> pd.DataFrame:
     starts = ok.groupby("cell")["start_utc"].agg(["first", "last", "count"])
     starts = starts[starts["count"] >= MIN_LAUNCHES_ORDER]
     rows = data.tables["comparisons"]
+    rows = rows[rows["result"].isna()]
     rows = rows[rows["verdict"].notna() & rows["cell"].isin(starts.index) & rows["reference"].isin(starts.index)]
     one, other = (starts.loc[rows[side]].set_index(rows.index) for side in ("cell", "reference"))
     return rows[(one["last"] < other["first"]) | (other["last"] < one["first"])]
