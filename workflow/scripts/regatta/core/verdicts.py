@@ -258,8 +258,18 @@ def has_both_directions(directions: list[str | None], p_values: list[float]) -> 
     return True
 
 
+def worded(text: str, row: object) -> str:
+    """Return a text about the verdict on a row: of a result, worse and better instead of slower and faster."""
+    is_time = is_unknown(getattr(row, "result", None))
+    return text if is_time else text.replace("slower", "worse").replace("faster", "better")
+
+
 def verdict_text(row: object) -> str:
     """Return the verdict of a row of comparisons.csv; of an inconclusive one what is known, and what settles it."""
+    return worded(_verdict_text(row), row)
+
+
+def _verdict_text(row: object) -> str:
     if is_unknown(row.verdict) or row.verdict != "inconclusive":
         return UNKNOWN if is_unknown(row.verdict) else row.verdict
     low, high, needed = row.time_low_ratio, row.time_high_ratio, row.launches_needed

@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pandas as pd
 
-from regatta.core import verdicts
 from regatta.core.moderation import MIN_LAUNCHES
 from regatta.core.names import cell_names
 from regatta.core.patterns import Pattern, axes_of, find_patterns
@@ -24,20 +23,9 @@ from regatta.core.verdicts import (
     judge_all,
     noise_floor,
     settled_direction,
+    verdict_text,
 )
-from regatta.kit.columns import (
-    EACH,
-    FLAG,
-    OF_PAIR,
-    REAL,
-    TEXT,
-    WHOLE,
-    Column,
-    Columns,
-    in_file,
-    number_text,
-    table_rows,
-)
+from regatta.kit.columns import EACH, FLAG, OF_PAIR, REAL, TEXT, WHOLE, Column, Columns, in_file, table_rows
 from regatta.model.frozen import FrozenCampaign, FrozenCell
 from regatta.store.csv_files import CELL, cell_row, columns_in, custom_results, make_table
 from regatta.tables.counterparts import CellPair, Pair, alike_stacks, cell_pairs, match_key, versus_of
@@ -60,29 +48,12 @@ COMPARED = "ok launches compared; if paired, number of pairs"
 MEANS = "ratio of the geometric means over these launches; if allocations are the unit, each is counted once"
 RATIO = Column("time_ratio", "ratio, {other} / {reference}", interval="interval", **SHOWN, group=OF_PAIR, help=MEANS)
 MORE = "additional launches per side that would settle an inconclusive verdict"
-WORDS = {"slower": "worse", "faster": "better"}  # of results
-
-
-def worded(text: str, row: object) -> str:
-    """Return a text about the verdict on a row: of a result, worse and better instead of slower and faster."""
-    if not is_unknown(getattr(row, "result", None)):
-        for word, other in WORDS.items():
-            text = text.replace(word, other)
-    return text
-
-
-def verdict_text(row: object) -> str:
-    return worded(verdicts.verdict_text(row), row)
 
 
 def mean_column(name: str, label: str, result: str) -> Column:
     """Return the column of a mean time. On the page, a row of a result has the mean of this instead."""
-    time = Column(name, label, shown_as=EACH, **SHOWN, help=MEAN_TIME)
-
-    def text(row: object) -> str:
-        return time.cell(row) if is_unknown(row.result) else number_text(getattr(row, result))
-
-    return replace(time, text=text)
+    time, mean = Column(name, label, shown_as=EACH, **SHOWN, help=MEAN_TIME), Column(result)
+    return replace(time, text=lambda row: (time if is_unknown(row.result) else mean).cell(row))
 
 
 VERDICT = "see *Verdicts of a comparison*; `A/A` for identical stacks"

@@ -7,12 +7,13 @@ import pandas as pd
 
 from regatta.core.names import SEPARATOR, cell_names
 from regatta.core.text import UNKNOWN, interval_heading, is_unknown, plural, shape
+from regatta.core.verdicts import worded
 from regatta.kit.columns import Row, table_rows
 from regatta.report.chart import GREY, GUIDE, Chart, PlotAxis, Style, styles_of
 from regatta.report.matrix import Matrix, Square, shape_columns
 from regatta.report.panels import ORDER, Figure, Table
 from regatta.store.csv_files import plain_rows
-from regatta.tables.pairs import by_effect, directed, worded
+from regatta.tables.pairs import by_effect, directed
 from regatta.topics.comparison import texts
 from regatta.topics.comparison.texts import difference_text, pair_text, with_labels
 

@@ -10,7 +10,14 @@ import pandas as pd
 from regatta.core.moderation import FALSE_DISCOVERIES, MIN_LAUNCHES
 from regatta.core.patterns import Pattern
 from regatta.core.text import change_text, is_unknown
-from regatta.core.verdicts import MIN_NOISE_PAIRS, has_both_directions, is_below_threshold, margins_text, span_text
+from regatta.core.verdicts import (
+    MIN_NOISE_PAIRS,
+    has_both_directions,
+    is_below_threshold,
+    margins_text,
+    span_text,
+    worded,
+)
 from regatta.kit.columns import table_rows
 from regatta.kit.kinds import FAIR, LOW, NOTE, RESULT, SUMMARY, Kind, joined
 from regatta.report.findings import Finding, Source, excess_text, percent_number
@@ -23,7 +30,6 @@ from regatta.tables.pairs import (
     num_significant,
     num_within,
     patterns_of,
-    worded,
 )
 from regatta.topics.comparison.texts import (
     axis_label,

@@ -8,10 +8,10 @@ import pandas as pd
 from regatta.core.benchmarks import all_axes
 from regatta.core.names import SEPARATOR, cell_names, value_text
 from regatta.core.text import is_unknown, size, with_minus_signs
-from regatta.core.verdicts import margins_text
+from regatta.core.verdicts import margins_text, verdict_text
 from regatta.report.findings import percent_number
 from regatta.store.csv_files import plain_rows
-from regatta.tables.pairs import RATIO, num_within, verdict_text
+from regatta.tables.pairs import RATIO, num_within
 
 COMPARED = "Times: primary time of each benchmark, such as pipelined steps and calls."
 
