@@ -2,9 +2,11 @@
 
 import json
 import math
+import re
 import xml.etree.ElementTree as ET
 
 import pytest
+import yaml
 from campaign_files import HOSTILE, plan, small
 from comparison_results import write_folder
 from synthetic import collective_cell, train_cell
@@ -12,6 +14,8 @@ from test_gate_text import JUNIT
 
 import warm_start
 from regatta.core.errors import UserError
+from regatta.core.files import ROOT
+from regatta.core.schemas import load_schema, violations
 
 GB = 10**9
 A, B = (collective_cell(size, 1, 2) for size in (1 << 20, 1 << 26))  # of two ranks: bus factor 1
@@ -143,6 +147,13 @@ def test_when_selects_as_in_exclude(tmp_path):
 
 
 # As planned.
+
+
+def test_the_example_of_the_documentation_is_valid():
+    text = (ROOT / "docs" / "comparing.md").read_text(encoding="utf-8")
+    gate = yaml.safe_load(re.search(r"```yaml\n(gate:\n  references:.*?)```", text, re.S)[1])["gate"]
+    assert len(gate["references"]) == 3
+    assert violations(gate, load_schema("campaign")["properties"]["gate"]) == []
 
 
 def planned(folder, *references, **changes):
