@@ -110,7 +110,7 @@ def test_the_text_has_the_largest_effect_first_and_folds_and_counts_the_noise(tm
 def test_the_statement_has_the_direction_where_all_cells_have_it(tmp_path):
     cells = [cell_of("bound", 4096 * (i + 1)) for i in range(8)]
     found = compared(tmp_path, [(c, SIX) for c in cells], [(c, [2 * t for t in SIX]) for c in cells])
-    found = compared_findings(with_labels(judged_rows(found.comparisons)))[0]
+    found = compared_findings(with_labels(judged_rows(found.comparisons)), found.launches)[0]
     assert [part["outcome"] for part in found.values["parts"]] == ["slower"]
     shift = found.values["direction"]
     assert (shift["is_slower"], shift["num"], shift["num_pairs"]) == (True, 8, 8)

@@ -4,7 +4,7 @@ import pytest
 from comparison_results import STACKS, cell_of, results_of
 from markupsafe import escape
 from synthetic import make_header, report_data, train_cell
-from typed import comparisons_table
+from typed import comparisons_table, launches_in
 
 from regatta.compare.campaigns import difference_text
 from regatta.report.findings import excess_text
@@ -58,7 +58,8 @@ def test_the_table_has_the_largest_effect_first_and_the_verdict_early(wording):
 
 def findings_of(times, **fields):
     """Return the statement and the verdicts on the pairs of a campaign."""
-    return compared_findings(with_labels(judged_rows(comparisons_table(*results_of(times, **fields)))))
+    results = results_of(times, **fields)
+    return compared_findings(with_labels(judged_rows(comparisons_table(*results))), launches_in(*results))
 
 
 def test_the_findings_count_the_verdicts_and_name_the_largest_difference():

@@ -6,7 +6,7 @@ import re
 import pytest
 from comparison_results import cell_of, results_of
 from synthetic import train_cell
-from typed import comparisons_table
+from typed import comparisons_table, launches_in
 
 from regatta.report.matrix import MOST_ROWS_DENSE
 from regatta.tables.pairs import judged_rows, num_within
@@ -151,10 +151,11 @@ def test_significant_pairs_within_the_margin_are_counted_alike_everywhere():
     sizes = [4096 * i for i in range(1, 42)]
     after = {size: before[::-1] if size == 4096 else [1.02 * value for value in before] for size in sizes}
     times = [(cell_of("contained", size), before, ["a-0"] * 6) for size in sizes]
-    table = compared([*times, *((cell_of("bound", size), after[size], ["b-0"] * 6) for size in sizes)])
+    times += [(cell_of("bound", size), after[size], ["b-0"] * 6) for size in sizes]
+    table = compared(times)
     judged = judged_rows(table)
     assert num_within(judged) == {"slower": 40, "faster": 0}
-    found, verdicts = compared_findings(with_labels(judged))
+    found, verdicts = compared_findings(with_labels(judged), launches_in(*results_of(times)))
     assert (found.values["by_verdict"]["equivalent"], found.values["num_within"]) == (41, {"slower": 40, "faster": 0})
     for text in (verdicts.words["verdicts"], summary_of(ratio_matrices(table, {})[0]), found.words["outcomes"]):
         assert re.findall(r"(\d+) (\w+) within", text) == [("40", "slower")]
@@ -171,7 +172,7 @@ def test_a_slower_cell_whose_margin_is_not_settled_is_inconclusive_and_significa
     (row,) = table.itertuples()
     assert (row.verdict, 1 < row.time_low_ratio < 1.05 < row.time_high_ratio) == ("inconclusive", True)
     assert row.p_adjusted < 0.001
-    found, verdicts = compared_findings(with_labels(judged_rows(table)))
+    found, verdicts = compared_findings(with_labels(judged_rows(table)), launches_in(*results_of(times)))
     assert (found.values["by_verdict"]["inconclusive"], found.values["num_unsettled"]) == (1, 1)
     assert ([part["outcome"] for part in found.values["parts"]], found.words["num_open"]) == (["slower"], 1)
     assert verdicts.words["verdicts"] == f"1 {row.verdict} (1 significant)"

@@ -195,6 +195,43 @@ def test_the_line_on_comparisons_has_the_cells_that_are_slower(said):
     assert all(1.06 < one["median_ratio"] < 1.1 and one["num_affected_outside"] <= 2 for one in patterns)
 
 
+def compared_line(folder, repeats: int, noise: float, is_slower) -> dict:
+    """Return the line on two stacks, of which `bound` is 7 or 8 % slower in some cells."""
+
+    def seconds(spec: dict, *_) -> float:
+        factor = is_slower(spec, spec["parameters"]) if spec["stack"]["name"] == "bound" else 1
+        return CLUSTER.seconds(spec | {"stack": {"name": "same"}}) * factor
+
+    return Said(analyse(plant(folder / "r", cluster_campaign(repeats), seconds, noise=noise)), False).lines["comparison"]
+
+
+def trains_on_eight(spec: dict) -> bool:
+    return (spec["benchmark"], spec["nodes"]) == ("train_step", 8)
+
+
+def test_cells_that_are_not_significant_for_lack_of_launches_are_in_the_group_that_is(tmp_path):
+    """Three launches, 7 % slower, 2 % between pairs of launches: 4 of the 6 cells are significant, or none."""
+    for noise, num_significant in ((0.014, 4), (0.015, 0)):
+        line = compared_line(tmp_path / str(noise), 3, noise, lambda spec, _: 1.07 if trains_on_eight(spec) else 1)
+        [pattern] = line["patterns"]
+        assert conditions(pattern) == [("benchmark", EQUAL, "train_step"), ("shape", EQUAL, "8×4")]
+        assert counts(pattern) == (6, num_significant, 76)
+        assert pattern["num_affected_outside"] == 0
+        assert pattern["median_ratio"] == pytest.approx(1.07, abs=0.015)
+
+
+def test_cells_that_need_three_conditions_are_counted_elsewhere(tmp_path):
+    """Train steps on 8 nodes are slower, and of 4 KiB to 1 MiB the all-reduces there and all-gathers on 1 node."""
+
+    def is_slower(spec: dict, parameters: dict) -> float:
+        is_call = (parameters.get("operation"), spec["nodes"]) in (("all_reduce", 8), ("all_gather", 1))
+        return 1.08 if trains_on_eight(spec) or (is_call and 4096 <= parameters["message_bytes"] <= 2**20) else 1
+
+    [pattern] = compared_line(tmp_path, 6, 0.004, is_slower)["patterns"]
+    assert conditions(pattern) == [("benchmark", EQUAL, "train_step"), ("shape", EQUAL, "8×4")]
+    assert (*counts(pattern), pattern["num_affected_outside"]) == (6, 6, 76, 11)
+
+
 def test_the_line_on_failures_has_the_measurements_that_fail(said):
     failed = said.lines["failed"]
     assert conditions(failed["pattern"]) == [("subject", EQUAL, "ResNet-101"), ("shape", EQUAL, "4×4")]

@@ -27,7 +27,7 @@ from regatta.store.csv_files import MEASUREMENTS, read_csv
 from regatta.store.frozen_files import read_frozen, read_frozen_campaign
 from regatta.tables.counterparts import matched_fields
 from regatta.tables.facts import NOT_KNOWN, NOTHING, Difference, Fact, differences_by_stack, facts_of
-from regatta.tables.pairs import BASE_ONLY, TEST_ONLY, by_effect, pairs_of_campaigns
+from regatta.tables.pairs import BASE_ONLY, TEST_ONLY, Launches, by_effect, pairs_of_campaigns
 from regatta.topics.base import fallback_text
 
 # Columns of measurements.csv. As few as possible, since an old file may not have the others.
@@ -82,6 +82,7 @@ class CampaignsCompared:
     """Two compared campaigns.
 
     comparisons: a row for each cell with ok launches on both sides, the largest effect first; `reference` is base.
+    launches: of these rows, by cell and reference.
     unmatched: reason -> the cells that are not compared. environment: how the stacks in both differ; None if unknown.
     fields: the single fields in which unmatched cells of both differ. fallback: which primary times one side lacks;
     empty if none. gate: how a gate with default settings differs. once: results of functions (`once_per_report`).
@@ -90,6 +91,7 @@ class CampaignsCompared:
     base: CampaignResults
     test: CampaignResults
     comparisons: pd.DataFrame
+    launches: Launches
     unmatched: dict[str, list[FrozenCell]]
     environment: list[Difference] | None
     fields: list[str]
@@ -174,12 +176,13 @@ def compare_campaigns(
     if allocation_variation is None:
         variation = allocation_variation_of(None, base.campaign, test.campaign)
         gate = gate_difference(table, launches, margin, variation)
+    by_pair = dict(zip(zip(table["cell"], table["reference"], strict=True), launches, strict=True))
     comparisons = by_effect(table).reset_index(drop=True)
     hosts = {cell.id: ", ".join(cell.hosts) for cell in test.campaign.cells if cell.hosts}
     comparisons = comparisons.assign(hosts=comparisons["cell"].map(hosts)) if hosts else comparisons  # for names
     fallback = fallback_text(base.measurements, test.measurements)
     environment = differences_by_stack(base.facts, test.facts)
-    return CampaignsCompared(base, test, comparisons, unmatched, environment, fields, fallback, gate)
+    return CampaignsCompared(base, test, comparisons, by_pair, unmatched, environment, fields, fallback, gate)
 
 
 def check_common_cells(found: CampaignsCompared) -> None:

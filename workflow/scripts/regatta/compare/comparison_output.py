@@ -146,7 +146,7 @@ def statements(found: CampaignsCompared) -> list[tuple[str, str, str, str]]:
     judged = texts.with_labels(judged_rows(found.comparisons))
     names = [of.name for of in found.environment or () if not of.name.startswith(NOT_KNOWN)]
     words = {"num": len(names), "names": names, "unknown": "no launch files" if found.environment is None else ""}
-    findings = [*compared_findings(judged)[::-1], Finding("environment", words, (), (), "environment")]
+    findings = [*compared_findings(judged, found.launches)[::-1], Finding("environment", words, (), (), "environment")]
     found_texts = [(f, *KIND_OF[f.kind].words(f.values | f.words)) for f in findings]
     said = [
         (f.anchor, LABELS[f.kind], f"{lead[:1].upper()}{lead[1:].removesuffix('.')}", text)

@@ -22,6 +22,7 @@ FLIP_P = 0.01  # P(more wrong verdicts than tolerated)
 CONDITION_COST = 1.5  # exceptions: a second condition explains at least two of them
 LEAST_AFFECTED = 3
 CHANCE = 0.01  # maximum Bonferroni-corrected p of a pattern
+CHANCE_OF_PART = 0.001  # the same of one that misses many affected cells
 
 
 @dataclass(frozen=True)
@@ -104,31 +105,37 @@ def axes_of(name: CellName, fields: Mapping[str, object]) -> dict[str, object]:
     return axes
 
 
-def find_pattern(rows: Sequence[dict[str, object]], is_affected: Sequence[bool]) -> Pattern | None:
+def find_pattern(rows: Sequence[dict[str, object]], is_affected: Sequence[bool | None]) -> Pattern | None:
     """Return the smallest description by at most two conditions that chance does not explain; None without any.
 
     rows: the values of the axes of each cell; unknown or inapplicable ones are absent or None. Of axes that describe
     the same cells, the first counts. What has several values, such as hosts, has an axis for each: `host n1`.
+    is_affected: None if unknown; such a cell is half an exception where it is inside, and counts nowhere else.
     """
     affected = _bits([place for place, is_one in enumerate(is_affected) if is_one])
+    known = _bits([place for place, is_one in enumerate(is_affected) if is_one is not None])
     if affected.bit_count() < LEAST_AFFECTED:
         return None
-    tried, best, lowest = set(), None, math.inf
+    num_known, tried, best, lowest = known.bit_count(), set(), None, math.inf
     for cells, conditions in _descriptions(rows):
-        if LEAST_AFFECTED <= cells.bit_count() < len(rows) and cells not in tried:
+        inside = cells & known
+        if LEAST_AFFECTED <= inside.bit_count() < num_known and cells not in tried:
             tried.add(cells)
-            cost = (cells ^ affected).bit_count() + CONDITION_COST * len(conditions)
-            if cost < lowest and _describes(cells, affected, len(rows)):
+            num_unknown = (cells ^ inside).bit_count()
+            cost = (inside ^ affected).bit_count() + num_unknown / 2 + CONDITION_COST * len(conditions)
+            if cost < lowest and _describes(cells, inside, affected):
                 best, lowest = (cells, conditions), cost
     if best is None:
         return None
     cells, conditions = best
-    inside, num = (cells & affected).bit_count(), cells.bit_count()
-    p_value = min(1.0, len(tried) * chance_of(inside, num, affected.bit_count(), len(rows)))
-    if p_value > CHANCE:
+    inside, num = (cells & affected).bit_count(), (cells & known).bit_count()
+    p_value = min(1.0, len(tried) * chance_of(inside, num, affected.bit_count(), num_known))
+    missed = affected.bit_count() - inside
+    is_partial = missed > _tolerated(affected.bit_count(), num_known - num)
+    if p_value > (CHANCE_OF_PART if is_partial else CHANCE):
         return None
     places = tuple(index for index in range(len(rows)) if cells >> index & 1)
-    return Pattern(conditions, places, inside, len(rows) - num, affected.bit_count() - inside, p_value)
+    return Pattern(conditions, places, inside, len(rows) - len(places), missed, p_value)
 
 
 def find_patterns(rows: Sequence[dict[str, object]], is_affected: Sequence[bool]) -> list[Pattern]:
@@ -142,19 +149,19 @@ def find_patterns(rows: Sequence[dict[str, object]], is_affected: Sequence[bool]
     whole, parts, missed, cost = find_pattern(rows, is_affected), [], 0, 0.0
     for name, places in benchmarks.items():
         affected = [is_affected[place] for place in places]
-        found, num = find_pattern([rows[place] for place in places], affected), sum(affected)
-        if num >= LEAST_AFFECTED and num >= LEAST_RATIO * len(places):  # all of it: judged among all cells
-            p_value = chance_of(num, len(places), sum(is_affected), len(rows))
+        found, num = find_pattern([rows[place] for place in places], affected), affected.count(True)
+        num_known = len(places) - affected.count(None)
+        if num >= LEAST_AFFECTED and num >= LEAST_RATIO * num_known:  # all of it: judged among all cells
+            of_all = is_affected.count(True), len(rows) - is_affected.count(None)
+            p_value = chance_of(num, num_known, *of_all)
             found = Pattern((), tuple(range(len(places))), num, 0, 0, p_value)
         if found and found.p_value * len(benchmarks) <= CHANCE:
             conditions = (Condition("benchmark", EQUAL, name), *found.conditions)
             parts.append(replace(found, conditions=conditions, inside=tuple(places[place] for place in found.inside)))
             missed, cost = missed + found.num_affected_outside, cost + found.cost
-        elif num > most_flips(len(places)):
-            return [whole] if whole else []
         else:
             missed, cost = missed + num, cost + num
-    if len(parts) < 2 or (whole and whole.cost <= cost):
+    if not parts or (whole and whole.cost <= cost):
         return [whole] if whole else []
     outside = {"num_outside": len(rows) - sum(len(part.inside) for part in parts), "num_affected_outside": missed}
     return [replace(part, **outside) for part in parts]
@@ -201,12 +208,11 @@ def _of_axis(axis: str, values: dict[object, int]) -> Iterator[tuple[int, Condit
                 yield cells, Condition(axis, relation, value)
 
 
-def _describes(cells: int, affected: int, num_rows: int) -> bool:
-    """Return whether nearly all of these cells, and nearly none of the others, are affected."""
-    num, num_affected, both = cells.bit_count(), affected.bit_count(), (cells & affected).bit_count()
-    is_most = both >= LEAST_AFFECTED and 2 * both > num and 3 * both >= num_affected
-    is_exact = num - both <= _tolerated(num, num) and num_affected - both <= _tolerated(num_affected, num_rows - num)
-    return is_most and is_exact
+def _describes(cells: int, known: int, affected: int) -> bool:
+    """Return whether nearly all of the cells of which it is known are affected, and at least a third of those are."""
+    num, both = known.bit_count(), (cells & affected).bit_count()
+    is_most = both >= LEAST_AFFECTED and 2 * both > cells.bit_count() and 3 * both >= affected.bit_count()
+    return is_most and num - both <= _tolerated(num, num)
 
 
 def _tolerated(num: int, num_cells: int) -> int:

@@ -6,15 +6,16 @@ launch. Definitions: docs/metrics.md. Statistics: regatta.core.verdicts.
 
 import math
 import statistics
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
 
+from regatta.core.groups import find_groups
 from regatta.core.moderation import MIN_LAUNCHES
 from regatta.core.names import cell_names
-from regatta.core.patterns import Pattern, axes_of, find_patterns
+from regatta.core.patterns import Pattern, axes_of
 from regatta.core.text import is_unknown
 from regatta.core.verdicts import (
     Compared,
@@ -97,6 +98,8 @@ class Margin:
     source: str
 
 
+Launches = Mapping[tuple[str, str], Compared]  # by the ids of cell and reference
+
 # Families: rows that are judged together share priors, and their p values are corrected over all of them.
 
 
@@ -105,9 +108,7 @@ def comparisons_table(campaign: FrozenCampaign, measurements: pd.DataFrame) -> p
 
     Then one for each result that a benchmark of a user declares to be better if larger or smaller. Each is a family.
     """
-    pairs, alike = cell_pairs(campaign), alike_stacks(campaign)
-    listed, is_alike = {pair.ids for pair in pairs}, {pair.ids for pair in alike}
-    pairs += [pair for pair in alike if pair.ids not in listed]
+    pairs, is_alike = pairs_in(campaign), {pair.ids for pair in alike_stacks(campaign)}
     tables = [_family(campaign, times_by_cell(measurements), pairs, is_alike)]
     for benchmark in campaign.custom_benchmarks.values():
         of_benchmark = [pair for pair in pairs if pair.other.benchmark == benchmark.name]
@@ -134,6 +135,19 @@ def _with_result(rows: pd.DataFrame, column: Column) -> pd.DataFrame:
     for name, time in (("result_mean", "time_s"), ("reference_result_mean", "reference_time_s")):
         found[name] = 1 / rows[time] if column.better == "larger" else rows[time]
     return rows.assign(**found, time_s=pd.NA, reference_time_s=pd.NA).astype(rows.dtypes)
+
+
+def pairs_in(campaign: FrozenCampaign) -> list[CellPair]:
+    """Return the pairs of cells that a campaign compares, then those of identical stacks."""
+    pairs = cell_pairs(campaign)
+    listed = {pair.ids for pair in pairs}
+    return pairs + [pair for pair in alike_stacks(campaign) if pair.ids not in listed]
+
+
+def launches_in(campaign: FrozenCampaign, measurements: pd.DataFrame) -> Launches:
+    """Return the launches of each row of times in `comparisons_table`."""
+    times = times_by_cell(measurements)
+    return {(pair.other.id, pair.reference.id): _compared(campaign, times, pair) for pair in pairs_in(campaign)}
 
 
 def matched_cells(
@@ -347,18 +361,21 @@ def repeats_needed(undecided: pd.DataFrame, repeats: int) -> int | None:
     return None if math.isinf(median) else repeats + int(median)
 
 
-def patterns_of(judged: pd.DataFrame, labels: pd.Series) -> Iterator[tuple[str, list[tuple[Pattern, float]]]]:
-    """Yield where pairs are significantly slower and faster: patterns with the median ratio of these pairs inside.
+def patterns_of(
+    judged: pd.DataFrame, labels: pd.Series, launches: Launches
+) -> Iterator[tuple[str, list[tuple[Pattern, float]]]]:
+    """Yield where pairs are slower and faster: patterns with the median ratio of the pairs inside.
 
-    Nothing if nearly all are. Pairs without a test are left out. labels: of the compared values.
+    Pairs without a test are left out. labels: of the compared values.
     """
     tested = judged[judged["p_adjusted"].notna()]
+    if tested.empty:
+        return
     rows, axis = tested.astype(object).where(tested.notna(), None).to_dict("records"), judged["axis"].iloc[0]
     names = [name.without(axis) for name in cell_names(rows)]
-    compared = [{axis: None, "value": label} for label in labels[tested.index]]
-    axes = [axes_of(name, row) | value for name, row, value in zip(names, rows, compared, strict=True)]
-    for word in ("slower", "faster"):
-        is_affected = (tested["direction"] == word).tolist()
-        if sum(is_affected) < NEARLY_ALL * len(rows) and (found := find_patterns(axes, is_affected)):
-            inside = [[rows[i]["time_ratio"] for i in pattern.inside if is_affected[i]] for pattern in found]
-            yield word, [(pattern, float(statistics.median(of))) for pattern, of in zip(found, inside, strict=True)]
+    values = [{axis: None, "value": label} for label in labels[tested.index]]
+    axes = [axes_of(name, row) | value for name, row, value in zip(names, rows, values, strict=True)]
+    compared = [launches[row["cell"], row["reference"]] for row in rows]
+    for word, found in find_groups(axes, compared, tested["direction"].tolist()):
+        ratios = [statistics.median(rows[i]["time_ratio"] for i in pattern.inside) for pattern in found]
+        yield word, list(zip(found, map(float, ratios), strict=True))

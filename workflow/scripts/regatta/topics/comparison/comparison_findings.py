@@ -25,6 +25,7 @@ from regatta.tables.pairs import (
     MARGIN,
     NEARLY_ALL,
     RATIO,
+    Launches,
     by_effect,
     half_widths,
     num_significant,
@@ -163,8 +164,11 @@ def largest_effect(judged: pd.DataFrame) -> pd.DataFrame:
     return by_effect(judged[judged["verdict"].isin(["slower", "faster"])]).head(1)
 
 
-def compared_findings(judged: pd.DataFrame, sources: tuple[Source, ...] = ()) -> list[Finding]:
-    """Return the statement on compared pairs, and the verdicts behind it. judged: of `judged_rows`, with `label`."""
+def compared_findings(judged: pd.DataFrame, launches: Launches, sources: tuple[Source, ...] = ()) -> list[Finding]:
+    """Return the statement on compared pairs, and the verdicts behind it.
+
+    judged: of `judged_rows`, with `label`. launches: of these rows.
+    """
     if judged.empty:
         return []
     counts = {word: int((judged["verdict"] == word).sum()) for word in VERDICTS}
@@ -176,7 +180,7 @@ def compared_findings(judged: pd.DataFrame, sources: tuple[Source, ...] = ()) ->
     times = judged[judged["result"].isna()]
     patterns = [
         (word, of)
-        for word, of in patterns_of(times, times["value"].map(partial(axis_text, judged["axis"].iloc[0])))
+        for word, of in patterns_of(times, times["value"].map(partial(axis_text, judged["axis"].iloc[0])), launches)
         if [condition.value for condition in of[0][0].conditions] not in [part["benchmarks"] for part in parts]
     ]  # without those that an outcome of one benchmark has
     values = {
@@ -235,10 +239,10 @@ def compared_findings(judged: pd.DataFrame, sources: tuple[Source, ...] = ()) ->
 
 
 def where_text(judged: pd.DataFrame, word: str, found: list[tuple[Pattern, float]]) -> str:
-    """Return `bound is slower for 8×4 (6 of 6 cells, median 5.5 %), none of 90 elsewhere`."""
+    """Return `bound is slower for 8×4 (4 of 6 cells significant alone, median 5.5 %), none of 90 elsewhere`."""
     counts, device = [pattern.counts_text() for pattern, _ in found], judged["device"].iloc[0]
     where = " and ".join(
-        f"{pattern.text(device)} ({inside}, median {percent_number(abs(ratio - 1))} %)"
+        f"{pattern.text(device)} ({inside} significant alone, median {percent_number(abs(ratio - 1))} %)"
         for (pattern, ratio), (inside, _) in zip(found, counts, strict=True)
     )
     return f"{sides_text(judged)[1]} is {word} for {where}, {counts[0][1]} elsewhere"

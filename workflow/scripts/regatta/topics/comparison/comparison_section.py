@@ -54,7 +54,8 @@ def findings(data: ReportData) -> list[Finding]:
     judged = pairs.judged_rows(comparisons)
     judged = judged.assign(label=texts.result_texts(judged) + judged["cell"].map(data.names))
     largest_first = pd.concat([comparison_findings.largest_effect(judged), judged]).drop_duplicates("cell")
-    found = comparison_findings.compared_findings(judged, (_rows(largest_first),))
+    launches = pairs.launches_in(data.campaign, data.tables["measurements"]) if len(judged) else {}
+    found = comparison_findings.compared_findings(judged, launches, (_rows(largest_first),))
     found = [replace(finding, values=finding.values | {"num_in_blocks": len(blocks)}) for finding in found]
     alike, num_alike, expected = pairs.alike_that_differ(comparisons)
     undecided = judged[judged["verdict"] == "inconclusive"]
