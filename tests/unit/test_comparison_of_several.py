@@ -1,7 +1,9 @@
 """compare.py with more than two campaigns: each against the first."""
 
 import math
+import random
 import re
+from html import unescape
 from urllib.parse import unquote
 
 import pytest
@@ -66,9 +68,38 @@ def test_each_campaign_is_compared_with_the_first(compared):
     assert {row["reference_value"] for row in rows_of(compared)} == {"a"}
 
 
-def test_it_is_known_when_a_cell_was_slower_for_the_first_time(history):
-    assert history.first_in("slower") == [("b", 1), ("<i>c", 1)]
-    assert history.first_in("faster") == [("b", 1)]
+def text_of(markup):
+    return unescape(re.sub("<[^>]*>", "", markup)).partition(" Details")[0].strip()
+
+
+def firsts_of(compared, path):
+    """Return by label in which campaigns the page says that cells first changed, with their numbers."""
+    text = comparison_page(compared, path)
+    found = re.findall(r"First (slower|faster)(.*?)</(?:li|dd|p|tr)>", text, flags=re.DOTALL)
+    pieces = {label: re.findall(r"(\d+) cells? in (.+?)(?:;|$)", text_of(of)) for label, of in found}
+    return {label: [(name, int(num)) for num, name in of] for label, of in pieces.items()}
+
+
+def test_it_is_known_when_a_cell_was_slower_for_the_first_time(compared, tmp_path):
+    assert firsts_of(compared, tmp_path / "page.html") == {"slower": [("b", 1), ("<i>c", 1)], "faster": [("b", 1)]}
+
+
+def test_cells_that_changed_together_first_changed_in_the_same_campaign(tmp_path):
+    """All 30 cells take 9 % longer since b, with three launches that vary by 2 %, so not all have a verdict there."""
+    rng = random.Random(3)
+    cells = [cell_of("bound", 1024 + place) for place in range(30)]
+
+    def times(ratio):
+        return [(cell, [ratio * rng.lognormvariate(0, 0.02) for _ in range(3)]) for cell in cells]
+
+    folders = [
+        write_folder(tmp_path / name, times(ratio), f"0{day}")
+        for day, (name, ratio) in enumerate({"a": 1.0, "b": 1.09, "c": 1.09, "d": 1.09}.items(), start=1)
+    ]
+    compared = compared_in(folders)
+    slower = [set(of.comparisons.loc[of.comparisons["verdict"] == "slower", "reference"]) for of in compared]
+    assert 0 < len(slower[0]) < len(set.union(*slower))
+    assert firsts_of(compared, tmp_path / "page.html") == {"slower": [("b", len(set.union(*slower)))]}
 
 
 def test_cells_with_the_largest_change_come_first_on_one_axis(history):

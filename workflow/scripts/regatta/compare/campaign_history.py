@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 
 from regatta.campaign.expansion import canonical_json
@@ -19,7 +20,10 @@ from regatta.compare.campaigns import (
     distinct_names,
     read_campaign,
 )
+from regatta.core.change_points import Change, first_changes
 from regatta.core.errors import UserError
+from regatta.core.moderation import mean_intervals
+from regatta.core.statistics import launch_table
 from regatta.core.text import UNKNOWN, change_text, is_unknown, one_line, ratio_text, signed_percent
 from regatta.kit.columns import EACH, Column, Row, table_rows
 from regatta.model.frozen import FrozenCell, names_by_id
@@ -134,12 +138,6 @@ class CampaignHistory:
         """Return the labels of the axis from top to bottom."""
         return [f"{signed_percent(math.exp(end))} %" for end in (self.axis.end, -self.axis.end)]
 
-    def first_in(self, verdict: str) -> list[tuple[str, int]]:
-        """Return in which campaign cells have a verdict for the first time, as (name, number of cells)."""
-        places = ([at for at, row in one.rows.items() if row.verdict == verdict] for one in self.followed)
-        counts = Counter(min(of_cell) for of_cell in places if of_cell)
-        return [(self.names[place], counts[place]) for place in sorted(counts)]
-
     percent = staticmethod(signed_percent)
 
     def x(self, place: int) -> float:
@@ -181,6 +179,31 @@ def follow(compared: list[CampaignsCompared]) -> CampaignHistory:
     followed = [Followed("", names[cell.id].full, found[cell.id]) for cell in cells]
     followed.sort(key=lambda cell: -cell.largest)
     return CampaignHistory(distinct_names(*campaigns), changes_of(campaigns), followed)
+
+
+def first_changed(compared: list[CampaignsCompared]) -> dict[str, list[tuple[int, int]]]:
+    """Return by `slower` and `faster` in which campaigns cells first changed, as places and numbers of cells.
+
+    compared: each other campaign with the first. Counted are the cells that are slower or faster in any of them.
+    """
+    observed: dict[str, Change] = {}
+    sides = [(0, {pair: of for one in compared[::-1] for (_, pair), of in one.launches.items()})]
+    for place, one in enumerate(compared, start=1):
+        sides.append((1, {pair: of for (_, pair), of in one.launches.items()}))
+        for row in one.comparisons[one.comparisons["verdict"].isin(["slower", "faster"])].itertuples():
+            observed.setdefault(row.reference, (place, row.verdict == "slower"))
+    means = np.full((2, len(observed), len(sides)), np.nan)
+    for place, (side, pairs) in enumerate(sides if observed else ()):
+        groups, batches = np.array([(of.group, of.batches[side]) for of in pairs.values()]).T
+        found = mean_intervals(launch_table([of.units(side) for of in pairs.values()]), groups, batches=batches)
+        of_cells = dict(zip(pairs, zip(found.shift, found.squared_error(), strict=True), strict=True))
+        for at, cell in enumerate(observed):
+            means[:, at, place] = of_cells.get(cell, np.nan)
+    counts = Counter(first_changes(*means, list(observed.values())))
+    return {
+        word: [(place, num) for (place, is_rise), num in sorted(counts.items()) if is_rise == (word == "slower")]
+        for word in ("slower", "faster")
+    }
 
 
 def changes_of(campaigns: list[CampaignResults]) -> list[list[str] | None]:

@@ -9,7 +9,7 @@ from urllib.parse import quote, urlencode
 import numpy as np
 import pandas as pd
 
-from regatta.compare.campaign_history import CampaignHistory, RatioAxis, follow
+from regatta.compare.campaign_history import CampaignHistory, RatioAxis, first_changed, follow
 from regatta.compare.campaigns import CampaignResults, CampaignsCompared, difference_text, distinct_names
 from regatta.core.files import address
 from regatta.core.text import UNKNOWN, change_text, duration, is_unknown, plural, signed_percent, three
@@ -105,12 +105,14 @@ def _lines(found: CampaignsCompared, shows_all: bool) -> list[str]:
     return lines
 
 
-def history_statements(history: CampaignHistory, last: CampaignsCompared) -> list[tuple[str, str, str, str]]:
+def history_statements(
+    history: CampaignHistory, compared: list[CampaignsCompared]
+) -> list[tuple[str, str, str, str]]:
     """Return anchor, label, lead and text: the latest campaign against base, since when, and changed environments."""
-    _, _, lead, text = statements(last)[0]
+    _, _, lead, text = statements(compared[-1])[0]
     found = [("comparisons", f"{history.names[-1]} vs. {history.names[0]}", lead, text)]
-    for verdict in ("slower", "faster"):
-        texts = [f"{plural(num, 'cell')} in {name}" for name, num in history.first_in(verdict)]
+    for verdict, changes in first_changed(compared).items():
+        texts = [f"{plural(num, 'cell')} in {history.names[place]}" for place, num in changes]
         found += [("history", f"First {verdict}", "; ".join(texts), "")] if texts else []
     changed = [name for name, changes in zip(history.names, history.changes, strict=True) if changes]
     lead = f"Changed in {', '.join(changed)}" if changed else "No change was recorded"
@@ -347,7 +349,7 @@ def comparison_page(compared: list[CampaignsCompared], path: Path, gate: tuple[s
         lead=texts.COMPARED,
         facts=list(zip(["Base", *(names[1:] if history else ["Test"])], map(campaign_text, campaigns), strict=True)),
         contents=contents,
-        summary=[*of_gate, *(history_statements(history, found) if history else statements(found))],
+        summary=[*of_gate, *(history_statements(history, compared) if history else statements(found))],
         environment=environment and replace(environment, sources=()),  # of which the page has none
         heads=VERDICTS,
         counts=counts_of(block, judged, reports) if len(judged) else {},
