@@ -202,7 +202,9 @@ def compared_line(folder, repeats: int, noise: float, is_slower) -> dict:
         factor = is_slower(spec, spec["parameters"]) if spec["stack"]["name"] == "bound" else 1
         return CLUSTER.seconds(spec | {"stack": {"name": "same"}}) * factor
 
-    return Said(analyse(plant(folder / "r", cluster_campaign(repeats), seconds, noise=noise)), False).lines["comparison"]
+    return Said(analyse(plant(folder / "r", cluster_campaign(repeats), seconds, noise=noise)), False).lines[
+        "comparison"
+    ]
 
 
 def trains_on_eight(spec: dict) -> bool:

@@ -105,9 +105,7 @@ def _lines(found: CampaignsCompared, shows_all: bool) -> list[str]:
     return lines
 
 
-def history_statements(
-    history: CampaignHistory, compared: list[CampaignsCompared]
-) -> list[tuple[str, str, str, str]]:
+def history_statements(history: CampaignHistory, compared: list[CampaignsCompared]) -> list[tuple[str, str, str, str]]:
     """Return anchor, label, lead and text: the latest campaign against base, since when, and changed environments."""
     _, _, lead, text = statements(compared[-1])[0]
     found = [("comparisons", f"{history.names[-1]} vs. {history.names[0]}", lead, text)]
