@@ -36,7 +36,7 @@ SIZES = ((3, 5), (6, 11), (12, 35), (36, 56))  # planted cells
 
 EFFECT, LEVELS = 0.07, (0.01, 0.02, 0.03)
 SETUPS = ((0.0, False), (0.6, True), (0.6, False), (0.9, True), (0.9, False))  # share of a launch, paired
-PER_CAMPAIGN = 5  # launches take so many times as long
+PER_CAMPAIGN = 20  # launches take so many times as long
 
 
 def sides(random: np.random.Generator, truth: list[bool], num: int, share: float, level: float) -> list[np.ndarray]:
@@ -76,21 +76,21 @@ def described(
 
 
 def of_launches(num: int) -> float:
-    """Print the rates of campaigns with launches; return the worst of those without a pattern."""
+    """Print the rates of campaigns with launches; return the mean of those without a pattern."""
     columns = " | ".join(f"share {share:g}, {'paired' if is_paired else 'unpaired'}" for share, is_paired in SETUPS)
     print(f"\n{num} campaigns per entry, cells {100 * EFFECT:g} % slower: exactly / at all described, %")
     print(f"| slower cells, launches | {columns} |\n|---|" + "---|" * len(SETUPS))
     kinds = {f"{num} conditions": partial(planted, num_conditions=num, least=6, most=11) for num in (1, 2)}
     kinds |= {"at random": lambda rng, rows: scattered(rng, len(rows), rng.randint(6, 35))}
     kinds |= {"none": lambda _, rows: [False] * len(rows)}
-    worst = 0.0
+    false = []
     for (name, truth_of), launches in itertools.product(kinds.items(), LAUNCHES):
         found = [described(num, launches, *setup, truth_of) for setup in SETUPS]
         print(f"| {name}, {launches} | " + " | ".join(f"{a:.1f} / {b:.1f}" for a, b in found) + " |", flush=True)
-        worst = worst if "condition" in name else max(worst, *(claims for _, claims in found))
+        false += [] if "condition" in name else [claims for _, claims in found]
     levels = [described(num, 3, 0.6, False, kinds["none"], level)[1] for level in LEVELS]
     print(f"none, 3 launches, 1, 2 and 3 % between single allocations: {', '.join(f'{rate:.1f}' for rate in levels)}")
-    return worst
+    return float(np.mean(false))
 
 
 def main() -> None:
@@ -123,7 +123,7 @@ def main() -> None:
     for name, rate in rates.items():
         print(f"| {name} | {100 * rate:.2f} |")
         worst = max(worst, rate)
-    worst = max(worst, of_launches(num // PER_CAMPAIGN))
+    report(Figure("Groups described where none is slower, mean", of_launches(num // PER_CAMPAIGN), "%", 2))
     report(Figure("Patterns claimed without one, worst case", 100 * worst, "%", 1))
     print(f"{time.perf_counter() - started:.0f} s")
 
