@@ -441,8 +441,8 @@ function linksOf({ links }, cell) {
 }
 
 if (typeof module === "undefined") {
-  const bytes = Uint8Array.fromBase64?.(byId("data-block").textContent); // else the browser is too old
-  if (bytes) new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"))).json().then(enhance);
+  const bytes = Uint8Array.from(atob(byId("data-block").textContent), (c) => c.charCodeAt());
+  if (window.DecompressionStream) new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"))).json().then(enhance);
 } else {
   module.exports = { cellRows, columnText, csv, figureRows, formatFragment, knownValues, launchStrip, markText, matching, parseFragment, sorted };
 }
