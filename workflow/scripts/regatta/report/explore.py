@@ -56,9 +56,10 @@ def data_block(data, warnings: Mapping[str, str] = EMPTY, marks: Mapping[str, st
 
     warnings: topics of the warnings on a cell, by its id; marks: of those that mark it as invalid for comparison.
     """
-    cells, places = data.campaign.all_cells, cell_indices(data.campaign)
+    campaign, device, places = data.campaign, data.campaign.device, cell_indices(data.campaign)
+    cells = campaign.all_cells
     tables, declared = data.tables, data.columns
-    names = [data.cell_names[cell] for cell in places]
+    names = [campaign.cell_names[cell] for cell in places]
     words, files = Texts(), Texts()
     columns = {"id": list(places), "name": [name.full for name in names]}
     columns["command"] = [printable(cell.command) if cell.command else None for cell in cells]
@@ -70,8 +71,8 @@ def data_block(data, warnings: Mapping[str, str] = EMPTY, marks: Mapping[str, st
     launches, times = add_launches(columns, places, tables, words, files)
     baselines = {row.cell: row.baseline for row in table_rows(tables["cells"])}
     columns["baseline"] = [places.get(baselines.get(cell)) for cell in places]
-    columns["curve"], curves = _curves([cell_row(cell) for cell in cells], tables, declared, data.device)
-    numbers, texts, ends = _numbers(columns, places, tables, declared, data.device)
+    columns["curve"], curves = _curves([cell_row(cell) for cell in cells], tables, declared, device)
+    numbers, texts, ends = _numbers(columns, places, tables, declared, device)
     texts["num_planned"] = [f"{num:,}" for num in columns["num_planned"]]
     counts = zip(columns["num_ok"], columns["num_planned"], strict=True)
     texts["main"] = _main_texts(numbers, texts, len(places))
@@ -83,7 +84,7 @@ def data_block(data, warnings: Mapping[str, str] = EMPTY, marks: Mapping[str, st
         facets["status"]["names"].append("warning")
     block = {
         "schema": 2,
-        "columns": [*_settings(facets, cells, data.device), *numbers],
+        "columns": [*_settings(facets, cells, device), *numbers],
         "facets": {},
         "common": common,
         "cells": columns,
@@ -92,7 +93,7 @@ def data_block(data, warnings: Mapping[str, str] = EMPTY, marks: Mapping[str, st
         "launches": launches,
         "times": times,
         "files": launch_files(files.all, data.headers),
-        "comparisons": _comparisons(table_rows(tables["comparisons"]), places, declared["comparisons"], data.device),
+        "comparisons": _comparisons(table_rows(tables["comparisons"]), places, declared["comparisons"], device),
         "curves": curves,
         "words": words.all,
     }

@@ -4,7 +4,7 @@ The values of launches, the horizontal and the vertical axis have one rule for a
 """
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
@@ -15,6 +15,7 @@ import pandas as pd
 from regatta.core.names import PLACE, CellName
 from regatta.core.text import device_words, is_unknown, plural, prefixed, ranks_word, shape, size, thousands
 from regatta.kit.columns import CELL_NAME, FULL_NAME, NUM_LAUNCHES, Column, table_rows
+from regatta.model.frozen import FrozenCampaign
 from regatta.report.chart import GUIDE, LEAST_ZOOMED, MAX_LAUNCHES, Chart, PlotAxis, size_ticks, styles_of
 from regatta.report.findings import percent_text
 from regatta.report.panels import (
@@ -25,6 +26,7 @@ from regatta.report.panels import (
     Table,
     drawn_and_listed,
     in_order,
+    name_rows,
     panels,
 )
 from regatta.tables.baselines import EFFICIENCY
@@ -40,10 +42,9 @@ Guides = Callable[[pd.DataFrame], Iterable[tuple[str, "pd.Series | float"]]]
 class Data(Protocol):
     """What figures need of the data of a report (`topics.base.ReportData`)."""
 
-    device: str
-    measurements: pd.DataFrame
+    campaign: FrozenCampaign
+    tables: Mapping[str, pd.DataFrame]
     once: dict
-    named: Callable[..., pd.DataFrame]
 
 
 def subject(name: CellName) -> str:
@@ -98,10 +99,18 @@ def ideal(rows: pd.DataFrame) -> Iterable[tuple[str, pd.Series]]:
 
 
 def named(data: Data, rows: pd.DataFrame, over: Column | None = None) -> pd.DataFrame:
-    """Return rows of cells with names, without a field that a column has."""
+    """Return rows of cells with names, without a field that a column has, in the order of the campaign file.
+
+    A stack has the same color and marker in all figures.
+    """
     if "cell_name" in rows:
         return rows
-    return data.named(rows, "".join(rows["benchmark"].head(1)), without=(over.name,) if over else ())
+    subjects = {cell: data.campaign.cell_names[cell].parts.get("subject") for cell in data.campaign.by_id}
+    order = {subject: place for place, subject in enumerate(dict.fromkeys(subjects.values()))}
+    rows = rows.assign(subject_place=rows["cell"].map(subjects).map(order))
+    places = {name: place for place, name in enumerate(data.campaign.stack_names)}
+    rows = rows.assign(stack_place=rows["stack"].map(places)) if len(places) > 1 else rows
+    return name_rows(rows, "".join(rows["benchmark"].head(1)), (over.name,) if over else ())
 
 
 def with_launches(data: Data, rows: pd.DataFrame, column: Column) -> pd.DataFrame:
@@ -110,7 +119,7 @@ def with_launches(data: Data, rows: pd.DataFrame, column: Column) -> pd.DataFram
     For a formula without `of_launch`, the value computed from the mean time is scaled to the primary time of each
     launch. For all other columns, num_launches counts the launches with a value.
     """
-    measurements = data.measurements
+    measurements = data.tables["measurements"]
     if column.of_launch:
         measurements = measurements.assign(value=column.of_launch(measurements.get))
     if column.of_launch or column.source:
@@ -148,16 +157,16 @@ def figures_of(data: Data, plot: Plot, rows: pd.DataFrame, least: int = 1) -> li
     for number, ((below_title, part), of_part) in enumerate(zip(shown, guides, strict=True), start=1):
         placed, below = _placed(part, column, plot.over, across)
         chart = partial(_chart, placed, column, (below, beside), of_part, plot.context)
-        title = column.title(**device_words(data.device)) + (f": {below_title}" if below_title else "")
+        title = column.title(**device_words(data.campaign.device)) + (f": {below_title}" if below_title else "")
         ends = part.drop_duplicates("cell", keep="last")  # of a curve
-        table = Table.of_columns(title, (CELL_NAME if below_title else FULL_NAME, *columns), ends, data.device)
+        table = Table.of_columns(title, (CELL_NAME if below_title else FULL_NAME, *columns), ends, data.campaign.device)
         figures.append(Figure(f"{plot.id}-{number}", title, chart, table, plot.source, column.block_key))
     return figures
 
 
 def failed_cells(data: Data) -> set[str]:
     """Return the cells that failed in all launches that have a record."""
-    table = data.measurements[["cell", "status"]]
+    table = data.tables["measurements"][["cell", "status"]]
     known = table[~table["status"].isin(("skipped", "not_measured"))]
     return {*known["cell"]} - {*known.loc[known["status"] == "ok", "cell"]}
 
@@ -305,7 +314,7 @@ def tables_of(
     titles = pd.Series(list(map(title, rows["cell_name"])), index=rows.index, dtype=object)
     columns = (CELL_NAME, NUM_LAUNCHES, *columns)
     return tuple(
-        Table.of_columns(caption.format(of), columns, part, data.device, ("cells",))
+        Table.of_columns(caption.format(of), columns, part, data.campaign.device, ("cells",))
         for of, part in rows.groupby(titles, sort=True)
     )
 

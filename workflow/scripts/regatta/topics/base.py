@@ -22,7 +22,7 @@ from regatta.kit.kinds import FAIR, LOW, WARNINGS, Kind
 from regatta.model.frozen import FrozenCampaign
 from regatta.report.commands import command_words
 from regatta.report.findings import Finding
-from regatta.report.panels import Section, name_rows
+from regatta.report.panels import Section
 from regatta.store.csv_files import grouped as grouped
 from regatta.store.csv_files import plain_rows as plain_rows
 from regatta.tables.cells import rows_of
@@ -151,18 +151,6 @@ class ReportData:
         if key not in self.once:
             self.once[key] = rows_of(self.tables["cells"], benchmark)
         return self.once[key]
-
-    def named(self, rows: pd.DataFrame, benchmark: str, without: tuple[str, ...] = ()) -> pd.DataFrame:
-        """Return rows of cells with names (`name_rows`), and the places of stack and model in the campaign file.
-
-        A stack has the same color and marker in all figures.
-        """
-        subjects = {cell: self.cell_names[cell].parts.get("subject") for cell in self.campaign.by_id}
-        order = {subject: place for place, subject in enumerate(dict.fromkeys(subjects.values()))}
-        rows = rows.assign(subject_place=rows["cell"].map(subjects).map(order))
-        places = {name: place for place, name in enumerate(self.campaign.stack_names)}
-        rows = rows.assign(stack_place=rows["stack"].map(places)) if len(places) > 1 else rows
-        return name_rows(rows, benchmark, without)
 
 
 def once_per_report(function: Callable[[ReportData], Computed]) -> Callable[[ReportData], Computed]:
