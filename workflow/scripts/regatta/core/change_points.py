@@ -7,11 +7,10 @@ import numpy as np
 
 NEAR = 3.84  # how much worse a split may fit that is as likely: the 95 % quantile of chi squared
 
-Array = np.ndarray
 Change = tuple[int, bool]  # the place of the first campaign after it, and whether times rise
 
 
-def first_changes(logs: Array, errors: Array, observed: Sequence[Change]) -> list[Change]:
+def first_changes(logs: np.ndarray, errors: np.ndarray, observed: Sequence[Change]) -> list[Change]:
     """Return the first change of each cell, at the latest where a verdict shows it.
 
     logs, errors: mean log times (cells, campaigns) and their squared standard errors; NaN where not measured. observed:
@@ -28,7 +27,7 @@ def first_changes(logs: Array, errors: Array, observed: Sequence[Change]) -> lis
     return found
 
 
-def _near(logs: Array, errors: Array, observed: Change) -> set[Change]:
+def _near(logs: np.ndarray, errors: np.ndarray, observed: Change) -> set[Change]:
     """Return the splits of one cell's history up to a verdict that fit about as well as the best one."""
     last, is_rise = observed
     places = np.flatnonzero(~np.isnan(logs[: last + 1]))

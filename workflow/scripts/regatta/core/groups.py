@@ -20,8 +20,6 @@ ALLOCATION_SD, ALLOCATION_FREEDOM = 0.028, 3  # prior of the latter: 2 % between
 NEARLY_ALL = 0.9  # of all pairs: then no group is named
 UNDECIDED = math.log(1 / FLIP_RATIO - 1)  # greatest log odds
 
-Array = np.ndarray
-
 
 def find_groups(
     axes: Sequence[dict[str, object]], compared: Sequence[Compared], directions: Sequence[str]
@@ -52,7 +50,7 @@ def find_groups(
             )
 
 
-def _affected(shifts: Array, errors: Array, is_found: Array) -> list[bool | None]:
+def _affected(shifts: np.ndarray, errors: np.ndarray, is_found: np.ndarray) -> list[bool | None]:
     """Return which pairs are affected: those that are significant, and those whose shift fits the effect of these.
 
     None: unknown, as effect and no effect fit about as well. errors: squared. If no pair is significant, the effect is
@@ -89,7 +87,7 @@ def mean_pair(pairs: Sequence[Compared]) -> Compared:
 
 
 def _is_beyond_allocations(
-    compared: Sequence[Compared], shifts: Array, inside: Sequence[int], is_affected: Sequence[bool | None]
+    compared: Sequence[Compared], shifts: np.ndarray, inside: Sequence[int], is_affected: Sequence[bool | None]
 ) -> bool:
     """Return whether the mean of a group differs more than allocations do, of which each side may have one per batch.
 
