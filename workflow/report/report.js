@@ -156,7 +156,7 @@ function enhance(block) {
   let { section, values } = parseFragment(location.hash);
   let ignored, isOn, numRows;
 
-  // Marks of cells, what is around them, and the cells of sections: of those without marks, what they are about.
+  // Marks of cells, their containers, and the cells of each section; without marks, the cells it is about.
 
   const MARK = "[data-cell]:not([data-cell=''], #cells *)";
   const ofMark = (element) => cellsOf(element, "cell", "others");

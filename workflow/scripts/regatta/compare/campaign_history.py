@@ -182,9 +182,9 @@ def follow(compared: list[CampaignsCompared]) -> CampaignHistory:
 
 
 def first_changed(compared: list[CampaignsCompared]) -> dict[str, list[tuple[int, int]]]:
-    """Return by `slower` and `faster` in which campaigns cells first changed, as places and numbers of cells.
+    """Return the campaigns where cells first became `slower` or `faster`, as (place, number of cells).
 
-    compared: each other campaign with the first. Counted are the cells that are slower or faster in any of them.
+    compared: each other campaign with the first. Only cells that are slower or faster in any of them count.
     """
     observed: dict[str, Change] = {}
     sides = [(0, {pair: of for one in compared[::-1] for (_, pair), of in one.launches.items()})]

@@ -197,9 +197,9 @@ class Gate:
         ends = [percent_number(cell.compared.time_ratio - 1) for cell in (below[-1], below[0])]
         rows, ids = self.found.comparisons, {cell.id for cell in below}
         directions = ["slower" if cell in ids else "" for cell in rows["cell"]]
-        found = patterns_of(rows.assign(direction=directions), rows["value"])
-        where = [pattern.text(rows["device"].iloc[0]) for _, of in found for pattern, _ in of]
-        where = where or [f"{'most in ' if len(below) > 1 else ''}{below[0].id}"]
+        found = dict(patterns_of(rows.assign(direction=directions), rows["value"], self.found.launches))
+        where = [pattern.text(rows["device"].iloc[0]) for pattern, _ in found.get("slower", ())]
+        where = where or [f"{'largest in ' if len(below) > 1 else ''}{below[0].id}"]
         return {"num_below": len(below), "by": " to ".join(dict.fromkeys(ends)), "where": " and ".join(where)}
 
     @property

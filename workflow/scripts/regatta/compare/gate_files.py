@@ -13,7 +13,7 @@ from regatta.tables.references import ReferencePair
 from regatta.topics.comparison.texts import row_text
 from regatta.topics.failures import log_path
 
-# Cells of each kind, so that the whole text stays within 20 lines; with references, 27.
+# Cells listed of each kind, so that the text has at most 22 lines, or 30 with references.
 SHOWN = {"not ok": 3, "slower": 3, "violated": 3, "undecided": 2, "undecided references": 2}
 CAUSE_LENGTH = 160
 NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")  # XML 1.0, production 2
@@ -90,7 +90,7 @@ def junit(gate: Gate) -> str:
 
 
 def _testcase_names(cells: list[JudgedCell]) -> list[str]:
-    """Return the ids without hashes, so that an upgrade keeps the names; with them where two would be equal."""
+    """Return ids without hashes, so that names survive an upgrade; keep hashes where names would coincide."""
     names = [HASH.sub("", cell.id) for cell in cells]
     counts = Counter([*names, *(cell.id for cell in cells)])
     return [name if counts[name] == 1 else cell.id for name, cell in zip(names, cells, strict=True)]

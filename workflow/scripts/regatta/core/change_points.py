@@ -5,13 +5,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
-NEAR = 3.84  # how much worse a split may fit that is as likely: the 95 % quantile of chi squared
+NEAR = 3.84  # largest loss of fit of an equally plausible split: 95 % quantile of chi squared
 
 Change = tuple[int, bool]  # the place of the first campaign after it, and whether times rise
 
 
 def first_changes(logs: np.ndarray, errors: np.ndarray, observed: Sequence[Change]) -> list[Change]:
-    """Return the first change of each cell, at the latest where a verdict shows it.
+    """Return the first change of each cell, no later than its first verdict.
 
     logs, errors: mean log times (cells, campaigns) and their squared standard errors; NaN where not measured. observed:
     the first verdict of each cell. Cells that may have changed together get the same place, that of most of them.
@@ -35,5 +35,6 @@ def _near(logs: np.ndarray, errors: np.ndarray, observed: Change) -> set[Change]
     before, sums = np.cumsum(weights)[:-1], np.cumsum(weights * values)[:-1]
     after = weights.sum() - before
     gaps = (weights @ values - sums) / after - sums / before
-    fits = np.where((gaps > 0) == is_rise, gaps**2 / (1 / before + 1 / after), -np.inf)  # lower weighted squares
+    # By how much each split reduces the weighted sum of squares.
+    fits = np.where((gaps > 0) == is_rise, gaps**2 / (1 / before + 1 / after), -np.inf)
     return {(int(places[i + 1]), is_rise) for i in np.flatnonzero(fits >= fits.max() - NEAR)}

@@ -14,17 +14,17 @@ from regatta.core.patterns import FLIP_RATIO, LEAST_AFFECTED, Pattern, find_patt
 from regatta.core.statistics import launch_table
 from regatta.core.verdicts import Compared, contrasts_of
 
-GROUP_P = 0.001  # greatest, of the mean of a group over launches
-ALLOCATION_P = 0.01  # greatest, of the same mean against those of other allocations
-ALLOCATION_SD, ALLOCATION_FREEDOM = 0.028, 3  # prior of the latter: 2 % between allocations on each side
-NEARLY_ALL = 0.9  # of all pairs: then no group is named
+GROUP_P = 0.001  # largest p of the mean of a group over launches
+ALLOCATION_P = 0.01  # largest p of that mean against other allocations
+ALLOCATION_SD, ALLOCATION_FREEDOM = 0.028, 3  # prior of that test: 2 % on each side
+NEARLY_ALL = 0.9  # share of affected pairs from which no group is named
 UNDECIDED = math.log(1 / FLIP_RATIO - 1)  # greatest log odds
 
 
 def find_groups(
     axes: Sequence[dict[str, object]], compared: Sequence[Compared], directions: Sequence[str]
 ) -> Iterator[tuple[str, list[Pattern]]]:
-    """Yield where pairs are slower and faster, if their mean over launches is too.
+    """Yield the groups of slower and of faster pairs whose mean over launches is significant.
 
     axes, compared, directions: of all tested pairs. The counts of a pattern are those of significant pairs.
     """
@@ -70,7 +70,7 @@ def _is_beyond_launches(compared: Sequence[Compared], inside: Sequence[int], sig
 
 
 def mean_pair(pairs: Sequence[Compared]) -> Compared:
-    """Return the mean of pairs in each launch as one pair. What launches of several cells share is not averaged out."""
+    """Return the mean of pairs in each launch as one pair. Variation that cells share is not averaged out."""
     times, longest = [], max(pairs, key=lambda pair: pair.num)
     for side in (0, 1):
         logs = launch_table([pair.logs(side) for pair in pairs])
@@ -89,7 +89,7 @@ def mean_pair(pairs: Sequence[Compared]) -> Compared:
 def _is_beyond_allocations(
     compared: Sequence[Compared], shifts: np.ndarray, inside: Sequence[int], is_affected: Sequence[bool | None]
 ) -> bool:
-    """Return whether the mean of a group differs more than allocations do, of which each side may have one per batch.
+    """Return whether the mean of a group exceeds the variation between allocations, if sides have one per batch.
 
     It does if all allocations of the group have unaffected pairs too. Else the means of unaffected pairs in all other
     allocations show the variation between them.

@@ -22,7 +22,7 @@ FLIP_P = 0.01  # P(more wrong verdicts than tolerated)
 CONDITION_COST = 1.5  # exceptions: a second condition explains at least two of them
 LEAST_AFFECTED = 3
 CHANCE = 0.01  # maximum Bonferroni-corrected p of a pattern
-CHANCE_OF_PART = 0.001  # the same of one that misses many affected cells
+CHANCE_OF_PART = 0.001  # the same, for a pattern that misses many affected cells
 
 
 @dataclass(frozen=True)
@@ -209,7 +209,7 @@ def _of_axis(axis: str, values: dict[object, int]) -> Iterator[tuple[int, Condit
 
 
 def _describes(cells: int, known: int, affected: int) -> bool:
-    """Return whether nearly all of the cells of which it is known are affected, and at least a third of those are."""
+    """Return whether nearly all cells with a known state are affected, and at least a third of those are."""
     num, both = known.bit_count(), (cells & affected).bit_count()
     is_most = both >= LEAST_AFFECTED and 2 * both > cells.bit_count() and 3 * both >= affected.bit_count()
     return is_most and num - both <= _tolerated(num, num)

@@ -23,7 +23,7 @@ def check_references(campaign: Campaign, cells: Sequence[MatrixCell]) -> None:
             errors.append(campaign.file.error((*where, "when"), text))
         for benchmark in benchmarks:
             if metric not in (names := numbers_of(load_benchmark(benchmark))):
-                text = f"{place(where)}.metric = {show(metric)} is not a metric of {benchmark}, which it selects."
-                text += f"{nearest(metric, names)} Choose from: {', '.join(names)}."
+                text = f"{place(where)}.metric = {show(metric)} is not a metric of {benchmark}, which its"
+                text += f" `when` selects.{nearest(metric, names)} Choose from: {', '.join(names)}."
                 errors.append(campaign.file.error((*where, "metric"), text))
     raise_errors(campaign.file, errors)

@@ -106,7 +106,7 @@ Launches = Mapping[tuple[str, str], Compared]  # by the ids of cell and referenc
 def comparisons_table(campaign: FrozenCampaign, measurements: pd.DataFrame) -> pd.DataFrame:
     """Return one row per pair of cells that differ only in the campaign's `versus`, or only in the stack's name.
 
-    Then one for each result that a benchmark of a user declares to be better if larger or smaller. Each is a family.
+    Then one for each declared result with a direction. Each result is a separate family.
     """
     pairs, is_alike = pairs_in(campaign), {pair.ids for pair in alike_stacks(campaign)}
     tables = [_family(campaign, times_by_cell(measurements), pairs, is_alike)]

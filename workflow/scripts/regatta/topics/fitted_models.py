@@ -56,7 +56,7 @@ def named_rows(chosen: pd.DataFrame, models: pd.DataFrame, benchmark: str) -> pd
 
 def section(data: ReportData) -> Section | None:
     shown = tuple(filter(None, (model_table(name, data.tables[name], data) for name in CURVES)))
-    lead = "If a curve has no model, the details of its cells state why."
+    lead = "Why a curve has no model is stated in the details of its cells."
     return Section(lead, tables=shown) if shown else None
 
 

@@ -217,7 +217,7 @@ CONFIDENCE = (
     "Confidence",
     "Low: a warning makes comparisons of its cells unreliable. Fair: compare its cells with caution. Good: no such"
     f" warning. If more than {LOWEST} of the cells with two or more valid launches vary by more than {LIMIT} between"
-    f" launches, confidence is low; above {GOOD}, fair; otherwise this is a note.",
+    f" launches, confidence is low; above {GOOD}, fair; otherwise variation is only a note.",
 )
 TERMS = (TERM, CONFIDENCE)
 PRECISION = Topic("precision", "", {}, None, findings, KINDS, TERMS, is_of_sweeps=True, is_judge=True)

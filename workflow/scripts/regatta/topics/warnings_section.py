@@ -34,9 +34,9 @@ def section(data: ReportData) -> Section:
     num, num_marked = len(unreliable_cells(data)), len(marks(data, warned))
     lead = f"{num:,} of {num_cells:,} cells have a warning that affects comparisons" if num else ""
     if num_marked == num > 0:
-        lead += "; tables show \N{WARNING SIGN} beside them"
+        lead += "; tables mark them with \N{WARNING SIGN}"
     elif num_marked:
-        lead += f"; {num_marked:,} with \N{WARNING SIGN} beside them in tables"
+        lead += f"; {num_marked:,} are marked \N{WARNING SIGN} in tables"
     return Section(f"{lead}." if lead else "" if warned else "No warnings.")
 
 

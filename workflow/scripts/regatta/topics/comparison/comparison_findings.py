@@ -239,10 +239,10 @@ def compared_findings(judged: pd.DataFrame, launches: Launches, sources: tuple[S
 
 
 def where_text(judged: pd.DataFrame, word: str, found: list[tuple[Pattern, float]]) -> str:
-    """Return `bound is slower for 8×4 (4 of 6 cells significant alone, median 5.5 %), none of 90 elsewhere`."""
+    """Return `bound is slower for 8×4 (4 of 6 cells individually significant, median 5.5 %), none of 90 elsewhere`."""
     counts, device = [pattern.counts_text() for pattern, _ in found], judged["device"].iloc[0]
     where = " and ".join(
-        f"{pattern.text(device)} ({inside} significant alone, median {percent_number(abs(ratio - 1))} %)"
+        f"{pattern.text(device)} ({inside} individually significant, median {percent_number(abs(ratio - 1))} %)"
         for (pattern, ratio), (inside, _) in zip(found, counts, strict=True)
     )
     return f"{sides_text(judged)[1]} is {word} for {where}, {counts[0][1]} elsewhere"
