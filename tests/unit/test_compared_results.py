@@ -1,11 +1,13 @@
 """Results that a user's benchmark declares with a direction: compared like a time, in families of their own."""
 
+import json
 import re
 
 import pytest
-from synthetic import analyse, edit_records, make_campaign, make_cell, write_results
+from synthetic import analyse, analyse_files, edit_records, make_campaign, make_cell, write_results
 from synthetic_own import OF_STEP, StepMachine
 
+import warm_start
 from regatta.core.benchmarks import declare
 from regatta.topics.comparison import comparison_section
 from regatta.topics.summary import answer_json
@@ -140,3 +142,21 @@ def test_a_pair_whose_sides_did_not_alternate_counts_once(tmp_path):
         blocks = [finding for finding in comparison_section.findings(data) if finding.kind == "not_interleaved"]
         found += [(finding.values["num"], finding.values["num_pairs"]) for finding in blocks]
     assert found == [(6, 6), (6, 6)]
+
+
+@pytest.mark.parametrize(("least", "status"), [(90, 0), (110, 1)])
+def test_a_reference_of_a_gate_holds_for_a_result_and_counts_its_launches(tmp_path, least, status):
+    """The rate of 100 GB/s was recorded in three of five launches."""
+
+    def values(mode, size, repeat):
+        return planted(mode, size, repeat) if repeat < 3 else {"loss": 0.5}
+
+    folder = tmp_path / "r"
+    campaign_of(folder, values)
+    analyse_files(folder)
+    reference = {"when": {"size": 1, "mode": "fast"}, "metric": "rate_gb_per_s", "least": least}
+    words = ["--campaign", next(folder.glob("campaign.*.json")), "--measurements", folder / "measurements.csv"]
+    words += [f"--out-{name}={folder}/gate.{name}" for name in ("text", "junit")]
+    done = warm_start.script("gate.py", *words, f"--references={json.dumps([reference])}")
+    assert done.returncode == status, done.stdout + done.stderr
+    assert "n = 3" in (folder / "gate.junit").read_text(encoding="utf-8")

@@ -129,7 +129,11 @@ def test_with_few_launches_their_range_decides_and_a_note_says_so(tmp_path, num,
 
 def test_a_bound_may_be_zero_or_negative_and_its_tolerance_is_relative_to_its_size(tmp_path):
     cells = [(TRAIN, [0.1] * 3)]
-    for values, status in (({"least": 0}, 0), ({"most": -1, "tolerance": 0.5}, 1), ({"least": -1, "tolerance": 1}, 0)):
+    for values, status in (
+        ({"least": 0}, 0),
+        ({"most": -1, "tolerance": 0.5}, 1),
+        ({"least": -1, "tolerance": 0.9}, 0),
+    ):
         name = "-".join(map(str, values.values()))
         assert run(tmp_path / name, cells, bound({"nodes": 1}, "step_s", **values))[0] == status
 
@@ -146,7 +150,20 @@ def test_when_selects_as_in_exclude(tmp_path):
         assert sum(": " in name for name in cases) == num
 
 
+def test_references_with_almost_equal_bounds_are_judged_separately(tmp_path):
+    """The first is violated: the bandwidth is between both bounds."""
+    code, _, cases = run(tmp_path, [times(A, 10.0)], bound(least=10.0000004), bound(least=9.9999996))
+    assert (code, sum(": " in name for name in cases)) == (1, 2)
+
+
 # As planned.
+
+
+def test_a_list_of_sizes_may_have_other_values_too(tmp_path):
+    exclude = [{"when": {"message_bytes": ["4KiB", None, 7]}, "reason": "too small"}]
+    assert plan(tmp_path, small(exclude=exclude)).campaign.data["exclude"][0]["when"] == {
+        "message_bytes": [4096, None, 7]
+    }
 
 
 def test_the_example_of_the_documentation_is_valid():
@@ -178,6 +195,8 @@ REFUSED = {
     "empty when": bound({}, least=1),
     "text as bound": bound(least="370"),
     "negative tolerance": bound(least=1, tolerance=-0.1),
+    "tolerance in percent": bound(least=1, tolerance=5),
+    "value of a list that no cell has": bound({"message_bytes": ["4KiB", "2GiB"]}, least=1),
     "no when": {"metric": "step_s", "least": 1},
 }
 

@@ -20,7 +20,7 @@ from regatta.compare.gate_files import gate_text, headline, junit
 from regatta.compare.gate_rules import LIKELY, POLICIES
 from regatta.core.errors import run_script, script_parser
 from regatta.core.verdicts import margin_option
-from regatta.store.csv_files import MEASUREMENTS, read_csv
+from regatta.store.csv_files import MEASUREMENTS, columns_in, read_csv
 from regatta.store.frozen_files import read_frozen_campaign
 from regatta.store.launch_files import write_text
 
@@ -50,14 +50,18 @@ def main() -> None:
         help="undecided cells that stop the gate: with an estimate beyond the threshold (default), all, or none",
     )
     parser.add_argument(
-        "--references", type=json.loads, default=[], help="gate.references of the campaign, as JSON; sizes in bytes"
+        "--references",
+        type=json.loads,
+        default=[],
+        help="gate.references, as the plan checked them: JSON, sizes in bytes",
     )
     parser.add_argument("--out-text", type=Path, required=True, help="gate.txt")
     parser.add_argument("--out-junit", type=Path, required=True, help="gate.junit.xml")
     parser.add_argument("--out-html", type=Path, help="page of the comparison, written if any cell was compared")
     args = parser.parse_args()
     base = read_campaign(args.baseline) if args.baseline else None
-    campaign, measurements = read_frozen_campaign(args.campaign), read_csv(args.measurements, MEASUREMENTS)
+    campaign = read_frozen_campaign(args.campaign)
+    measurements = read_csv(args.measurements, columns_in(campaign, MEASUREMENTS))
     results = results_in(args.campaign.parent, campaign, measurements)
     gate = judge(results, base, args.margin, args.allocation_variation, args.undecided, args.references)
     page = args.out_html if gate.compared else None

@@ -87,8 +87,10 @@ def in_bytes(name: str, value: object) -> object:
     """
     if name != "message_bytes":
         return value
+    if isinstance(value, list):
+        return [in_bytes(name, one) for one in value]
     try:
-        return [parse_bytes(v) for v in value] if isinstance(value, list) else parse_bytes(value)
+        return parse_bytes(value)
     except (AttributeError, KeyError, TypeError):
         return value
 

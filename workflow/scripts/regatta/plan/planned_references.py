@@ -21,6 +21,14 @@ def check_references(campaign: Campaign, cells: Sequence[MatrixCell]) -> None:
         if not benchmarks:
             text = f"{place(where)}.when selects no planned cell. Correct it, or remove the reference."
             errors.append(campaign.file.error((*where, "when"), text))
+        wanted = reference["when"].items() if benchmarks else ()
+        lists = [(name, value) for name, values in wanted if isinstance(values, list) for value in values]
+        for name, value in lists:
+            if not any(has_fields(cell, reference["when"] | {name: value}) for cell in cells):
+                text = (
+                    f"{place(where)}.when.{name}: {show(value)} selects no planned cell. Remove it, or plan its cells."
+                )
+                errors.append(campaign.file.error((*where, "when", name), text))
         for benchmark in benchmarks:
             if metric not in (names := numbers_of(load_benchmark(benchmark))):
                 text = f"{place(where)}.metric = {show(metric)} is not a metric of {benchmark}, which its"

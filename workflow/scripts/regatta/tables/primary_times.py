@@ -65,11 +65,12 @@ def times_by_cell(measurements: pd.DataFrame, columns: dict[str, str] | None = N
 def results_by_cell(measurements: pd.DataFrame, benchmark: str, column: Column) -> dict[str, Times]:
     """Return a result of a benchmark as if it were a time: if more is better, its inverse.
 
-    Cells with a value of 0 or less have none.
+    Cells with a value of 0 or less have none, nor do those with values so extreme that ratios would overflow.
     """
     rows = measurements[(measurements["status"] == "ok") & (measurements["benchmark"] == benchmark)]
     rows = rows.dropna(subset=column.source).astype({column.source: float})
-    rows = rows[~rows["cell"].isin(rows.loc[rows[column.source] <= 0, "cell"])]
+    is_usable = rows[column.source].between(1e-150, 1e150)
+    rows = rows[~rows["cell"].isin(rows.loc[~is_usable, "cell"])]
     costs = 1 / rows[column.source] if column.better == "larger" else rows[column.source]
     return _by_cell(rows.assign(cost=costs), "cost")
 

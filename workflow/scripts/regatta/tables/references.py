@@ -10,11 +10,13 @@ import pandas as pd
 
 from regatta.campaign.expansion import has_fields
 from regatta.core.benchmarks import Benchmark
+from regatta.core.moderation import MIN_LAUNCHES
 from regatta.core.text import is_unknown
 from regatta.kit.columns import Column, Row, table_rows
 from regatta.model.frozen import FrozenCampaign, FrozenCell
 from regatta.tables.cells import cells_table, metrics_of, results_of
 from regatta.tables.metrics import CALL, METRICS
+from regatta.tables.primary_times import values_by_cell
 
 
 @dataclass(frozen=True)
@@ -51,20 +53,24 @@ def reference_pairs(
     wanted |= {columns[name].interval for name in wanted}
     metrics = [column for name, column in columns.items() if name in wanted]
     rows = {row.cell: row for row in table_rows(cells_table(campaign, measurements, metrics))} if wanted else {}
-    return [
-        _pair(cell, rows[cell.id], columns[reference["metric"]], reference)
-        for reference in references
-        for cell in campaign.cells
-        if has_fields(cell, reference["when"])
-    ]
+    found = []
+    for reference in references:
+        column = columns[reference["metric"]]
+        known = values_by_cell(measurements, column.source) if column.source in measurements else {}
+        for cell in campaign.cells:
+            if has_fields(cell, reference["when"]):
+                num = len(known[cell.id]) if cell.id in known else int(rows[cell.id].num_launches)
+                found.append(_pair(cell, rows[cell.id], column, reference, num))
+    return found
 
 
-def _pair(cell: FrozenCell, row: Row, column: Column, reference: dict) -> ReferencePair:
+def _pair(cell: FrozenCell, row: Row, column: Column, reference: dict, num: int) -> ReferencePair:
+    """Return the pair of a cell. num: launches with a value."""
     is_least, tolerance = "least" in reference, reference.get("tolerance", 0)
     bound, sign = reference["least" if is_least else "most"], -1 if is_least else 1
     limit = bound + sign * abs(bound) * tolerance
-    required = f"{column.name} at {'least' if is_least else 'most'} {limit:.6g}"
-    required += f" ({bound:.6g} {'−' if is_least else '+'} {100 * tolerance:g} %)" if tolerance else ""
+    required = f"{column.name} at {'least' if is_least else 'most'} {limit:.12g}"
+    required += f" ({bound:.12g} {'−' if is_least else '+'} {100 * tolerance:g} %)" if tolerance else ""
     in_file = replace(column, shown_as="", scale=None, minus=0, text=None, of_row=None, applies=None)
     value, low, high = in_file.of(row)
     if value is None:
@@ -73,9 +79,9 @@ def _pair(cell: FrozenCell, row: Row, column: Column, reference: dict) -> Refere
     text, ends, has_interval = in_file.cell(row), (value, value), False
     if not is_unknown(low) and not is_unknown(high):
         text, ends = f"{text} {in_file.ends(row)}", (low, high)
-        has_interval = getattr(row, column.interval) == "interval"
+        has_interval = num >= MIN_LAUNCHES
     verdict = verdict_beyond((value, *ends), limit, sign)
-    return ReferencePair(cell, required, f"{text}, n = {row.num_launches}", *verdict, has_interval)
+    return ReferencePair(cell, required, f"{text}, n = {num}", *verdict, has_interval)
 
 
 def verdict_beyond(ends: tuple[float, float, float], limit: float, sign: int) -> tuple[str, float, float]:
