@@ -175,7 +175,7 @@ def test_the_panel_of_filters_opens_on_the_screen(browser, planted, width, heigh
 
 
 # Of texts side by side in a row of a heatmap, the least distance in pixels; and whether the heatmap scrolls.
-GAPS = """[...document.querySelectorAll('.matrix.dense')].map(table => {
+GAPS = """[...document.querySelectorAll('.matrix.dense')].filter(table => table.checkVisibility()).map(table => {
   const range = new Range(), gaps = [], scroll = table.closest('.scroll');
   const edges = (cell) => {
     range.selectNodeContents(cell);

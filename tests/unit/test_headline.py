@@ -100,6 +100,8 @@ def test_changes_have_verdicts_beside_their_numbers_the_largest_first():
             "axis": "stack",
             "value": "x",
             "reference_value": "y",
+            "result": None,
+            "result_label": None,
             "nodes": 1,
             "gpus_per_node": 1,
             "time_ratio": [1.01, 0.5],

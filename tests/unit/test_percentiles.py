@@ -87,5 +87,5 @@ def test_the_report_has_the_published_table_with_its_rows_in_its_order():
     )  # published: 306, of a time that is rounded to 0.104
 
 
-def test_a_campaign_without_training_has_no_tables():
-    assert tables_of({}) == ()
+def test_a_campaign_without_training_has_no_section():
+    assert section(report_data(make_campaign([], repeats=1), make_table([], MEASUREMENTS))) is None

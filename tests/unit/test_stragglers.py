@@ -311,7 +311,8 @@ def test_the_report_names_the_rank_with_its_cells_and_draws_the_record(tmp_path)
 def test_a_slow_node_is_one_finding_with_its_cells_and_without_its_ranks(tmp_path):
     """Rank 6 of another node is a finding too, and the node comes first: operators replace nodes."""
     late = dict.fromkeys((8, 9, 10, 11), 0.08) | {6: 0.12}
-    found = [f for f in stragglers(analyse(write_waits(tmp_path / "r", (8, 4), late))) if f.anchor == "warnings"]
+    data = analyse(write_waits(tmp_path / "r", (8, 4), late))
+    found = [one for one in data.findings if one.anchor == "warnings" and one.kind.startswith("straggler")]
     assert [(finding.kind, finding.values["host"], finding.values["rank"]) for finding in found] == [
         ("straggler_host", "node001", None)
     ]
