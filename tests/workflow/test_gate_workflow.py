@@ -148,9 +148,9 @@ def test_a_run_that_does_not_reach_the_gate_leaves_no_old_one_behind(finished, t
 
 
 def test_references_reach_the_gate_as_written_without_a_baseline_and_change_no_cell(finished, tmp_path):
-    """The texts of a campaign file pass through a rule, a shell and XML."""
+    """They pass through a rule, whose texts have braces too, and a shell. What no cell has is refused before."""
     path, results = finished
-    when = {"benchmark": "collective", "stack": ["host", "a'b {wildcards} $(touch hacked) <&\"\\n%s"]}
+    when, hostile = {"benchmark": "collective", "stack": ["host"]}, "a'b {wildcards} $(touch hacked) <&\"\\n%s"
     campaign = path.read_text()
     for bound, status, verdict in (({"most": 1000}, 0, "passed"), ({"least": 1000}, 1, "failed")):
         gate = {"references": [{"when": when, "metric": "latency_s", **bound}]}
@@ -165,3 +165,8 @@ def test_references_reach_the_gate_as_written_without_a_baseline_and_change_no_c
     path.write_text(f"{campaign}\ngate: {json.dumps(gate).replace('latency_s', 'step_s')}\n")
     refused = snakemake(tmp_path, path, "plan")
     assert (refused.returncode, "Choose from: " in refused.stderr + refused.stdout) == (2, True)
+    when["stack"].append(hostile)
+    path.write_text(f"{campaign}\ngate: {json.dumps(gate)}\n")
+    refused = snakemake(tmp_path, path, "gate")
+    assert (refused.returncode, "selects no planned cell" in refused.stderr) == (2, True)
+    assert not list(tmp_path.rglob("hacked"))
