@@ -167,6 +167,5 @@ def test_references_reach_the_gate_as_written_without_a_baseline_and_change_no_c
     assert (refused.returncode, "Choose from: " in refused.stderr + refused.stdout) == (2, True)
     when["stack"].append(hostile)
     path.write_text(f"{campaign}\ngate: {json.dumps(gate)}\n")
-    refused = snakemake(tmp_path, path, "gate")
-    assert (refused.returncode, "selects no planned cell" in refused.stderr) == (2, True)
+    assert snakemake(tmp_path, path, "gate").returncode == 2
     assert not list(tmp_path.rglob("hacked"))
