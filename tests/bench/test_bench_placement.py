@@ -1,8 +1,15 @@
 """Problems that the placement check finds, and how a process determines its rank."""
 
+import os
+import re
+import shutil
+import subprocess
+import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
+from bench_cells import BENCH
 
 pytest.importorskip("torch")
 
@@ -182,8 +189,30 @@ def test_settings_say_that_the_libraries_use_no_tf32_if_the_variable_forbids_it(
 def test_versions_that_a_build_of_torch_lacks_are_unknown(monkeypatch):
     monkeypatch.setattr(torch.backends.cudnn, "version", lambda: None)
     assert environment.cudnn_version() is None
+    monkeypatch.setattr(environment, "NCCL_LIBRARIES", ("libnccl-absent.so.2",))
     monkeypatch.delattr(torch._C, "_nccl_version", raising=False)
     assert environment.nccl_version() is None
+
+
+@pytest.mark.parametrize(("code", "version"), [(23102, "2.31.2"), (2804, "2.8.4")])
+def test_the_version_of_nccl_is_that_of_the_loaded_library(tmp_path, code, version):
+    needed = Path(torch.__file__).parent / "lib" / "libtorch_cuda.so"
+    if not (shutil.which("gcc") and shutil.which("nm") and needed.exists()):
+        pytest.skip("no gcc, no nm, or a torch without CUDA: no other NCCL can be loaded")
+    listed = subprocess.run(["nm", "-D", "--undefined-only", needed], capture_output=True, text=True, check=True)
+    names = set(re.findall(r"\b(nccl\w+)$", listed.stdout, re.MULTILINE)) - {"ncclGetVersion"}
+    source = f"int ncclGetVersion(int *version) {{ *version = {code}; return 0; }}\n"
+    (tmp_path / "nccl.c").write_text(source + "".join(f"int {name}(void) {{ return 1; }}\n" for name in sorted(names)))
+    library = tmp_path / "libnccl.so.2"
+    line = ["gcc", "-shared", "-fPIC", "-Wl,-soname,libnccl.so.2", "-o", library, tmp_path / "nccl.c"]
+    subprocess.run(line, check=True)
+    program = "import torch; from harness import environment; print(environment.nccl_version())"
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env={**os.environ, "LD_PRELOAD": str(library), "PYTHONPATH": str(BENCH)},
+        capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.stdout.strip() == version, done.stderr
 
 
 def test_a_gpu_that_cannot_be_used_is_a_problem_of_its_rank(monkeypatch, wording):

@@ -10,8 +10,11 @@ import os
 import platform
 import shutil
 import subprocess
+import sys
 import sysconfig
 from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "workflow" / "scripts" / "bench"))
 
 NVIDIA_SMI = (
     "name,driver_version,memory.total,pstate,clocks.sm,clocks.max.sm,power.limit,temperature.gpu,mig.mode.current"
@@ -79,6 +82,7 @@ def torch_facts() -> dict:
 
 def gpu_facts() -> dict:
     import torch
+    from harness import environment
 
     if not torch.cuda.is_available():
         return {"gpu": None}
@@ -92,7 +96,7 @@ def gpu_facts() -> dict:
         "memory_bytes": properties.total_memory,
         "mem_get_info": [free, total],
         "has_bf16": torch.cuda.is_bf16_supported(),
-        "nccl": ".".join(map(str, torch.cuda.nccl.version())),
+        "nccl": environment.nccl_version(),
         "cudnn": torch.backends.cudnn.version(),
     }
 

@@ -3,6 +3,7 @@
 Recorded because it explains nearly every unexpected difference in a comparison.
 """
 
+import ctypes
 import os
 import platform
 import re
@@ -55,6 +56,8 @@ VARIABLES = (
     "APPTAINER_CONTAINER",
     "APPTAINER_BIND",
 )
+
+NCCL_LIBRARIES = ("libnccl.so.2", "librccl.so.1")
 
 
 def describe(places: list[Place], device: torch.device, threads_per_rank: int) -> dict:
@@ -123,7 +126,20 @@ def cudnn_version() -> str | None:
 
 
 def nccl_version() -> str | None:
-    """Return the version of the NCCL that torch has loaded, None if it was built without."""
+    """Return the version of the NCCL or RCCL that this process has loaded, else of the build; None without.
+
+    torch.cuda.nccl.version() is a constant of torch's build, also where a stack loads another library.
+    """
+    for name in NCCL_LIBRARIES:
+        code = ctypes.c_int()
+        try:
+            status = ctypes.CDLL(name, mode=os.RTLD_NOLOAD | os.RTLD_LAZY).ncclGetVersion(ctypes.byref(code))
+        except (OSError, AttributeError):  # not loaded, or linked into torch
+            continue
+        if status == 0:
+            thousands, patch = divmod(code.value, 100)  # 23007 is 2.30.7, and 2804 is 2.8.4 (nccl.h, NCCL_VERSION)
+            major, minor = divmod(thousands, 100 if code.value >= 10000 else 10)
+            return f"{major}.{minor}.{patch}"
     try:
         version = torch.cuda.nccl.version()
     except AttributeError:  # torch/cuda/nccl.py reads torch._C._nccl_version
