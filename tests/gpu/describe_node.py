@@ -82,6 +82,7 @@ def torch_facts() -> dict:
 
 def gpu_facts() -> dict:
     import torch
+
     from harness import environment
 
     if not torch.cuda.is_available():
