@@ -108,6 +108,24 @@ def test_filters_and_search_are_combined_and_hide_what_does_not_match(browser, p
     assert browser.evaluate(is_off) == [False, False]
 
 
+def test_rows_of_a_figure_are_filtered_and_open_their_cells_once_unfolded(browser, page, block):
+    show(browser, page)
+    choose(browser, "bucket", "25 MiB")
+    data = "document.querySelector('main figure:has(details tr[data-cell]):not(.is-off) details')"
+    rows = f"[...{data}.querySelectorAll('tr[data-cell]')]"
+    of_rows = [int(cell) for cell in browser.evaluate(f"{rows}.map(e => e.dataset.cell)")]
+    chosen = browser.evaluate("document.querySelector('#filters [name=bucket]').value")
+    bucket = block["facets"]["bucket"]["names"].index(chosen)
+    expected = [cell for cell in of_rows if block["cells"]["bucket"][cell] == bucket]
+    browser.evaluate(f"{data}.open = true")
+    visible = f"{rows}.filter(e => e.checkVisibility()).map(e => +e.dataset.cell)"
+    wait(lambda: browser.evaluate(visible) == expected)
+    assert browser.evaluate(visible) == expected
+    assert 0 < len(expected) < len(of_rows)
+    browser.evaluate(f"{rows}.find(e => e.checkVisibility()).querySelector('button.open-cell').click()")
+    assert browser.evaluate(IS_OPEN)
+
+
 def test_the_drawer_opens_from_a_row_by_click_and_escape_gives_the_focus_back(browser, page, block):
     show(browser, page)
     browser.evaluate("document.querySelector('#cells-table tr[data-cell=\"8\"] td').click()")

@@ -104,6 +104,7 @@ def test_the_policy_allows_the_script_of_the_page_alone(laptop):
         "default-src": "'none'",
         "img-src": "data:",
         "style-src": "'unsafe-inline'",
+        "connect-src": "data:",
         "script-src": script_source(script),
     }
 

@@ -102,7 +102,7 @@ function csv(rows) {
   return rows.map((row) => row.map(field).join(",") + "\n").join("");
 }
 
-/** Return cells as rows: id, and all digits of columns; intervals follow their numbers. */
+/** Return cells as rows: id, all digits of columns, intervals after numbers. */
 function cellRows({ cells, ends, facets }, chosen, columns) {
   const listed = columns.filter(({ key }) => key !== "id").flatMap(({ key, kind, label }) => {
     const valueOf = (cell) => (kind === "facet" ? facets[key].names[cells[key][cell]] : cells[key][cell]);
@@ -138,10 +138,11 @@ function save(name, rows) {
 function make(tag, attributes = {}, ...children) {
   const element = document.createElement(tag);
   for (const [name, value] of Object.entries(attributes)) if (value != null) element.setAttribute(name, value);
-  element.append(...children.flat().filter((child) => child != null));
+  element.append(...present(children));
   return element;
 }
 
+const present = (children) => children.flat().filter((child) => child != null);
 const byId = (id) => document.getElementById(id);
 const listOf = (selector, root = document) => [...root.querySelectorAll(selector)];
 const button = (onclick, attributes, ...children) => Object.assign(make("button", { type: "button", ...attributes }, ...children), { onclick });
@@ -156,16 +157,22 @@ function enhance(block) {
   let { section, values } = parseFragment(location.hash);
   let ignored, isOn, numRows;
 
-  // Marks of cells, their containers, and the cells of each section; without marks, the cells it is about.
+  // Cells of sections (without marks: those it is about); unfolded marks, and what contains them.
 
-  const MARK = "[data-cell]:not([data-cell=''], #cells *)";
+  const ALL = "[data-cell]:not([data-cell=''], #cells *)";
+  const MARK = `${ALL}:not(details:not([open], [class]) *)`;
   const ofMark = (element) => cellsOf(element, "cell", "others");
-  const marks = listOf(MARK).map((element) => [element, ofMark(element)]);
-  const around = listOf("[data-filter-group], .matrix tbody, .matrix tr, table, figure, svg").filter((at) => at.querySelector(MARK));
-  const inside = new Map(listOf("main > section").map((at) => [at, [...new Set(listOf(MARK, at).flatMap(ofMark))]]));
+  const inside = new Map(listOf("main > section").map((at) => [at, [...new Set(listOf(ALL, at).flatMap(ofMark))]]));
   const all = [...cells.id.keys()];
   const about = { cells: all, failures: all, timeline: all.filter((cell) => cells.num_planned[cell]) };
   for (const [at, of] of inside) if (!of.length) of.push(...(about[at.id] ?? []));
+
+  let marks, around;
+  const findMarks = () => {
+    marks = listOf(MARK).map((element) => [element, ofMark(element)]);
+    around = listOf("[data-filter-group], .matrix tbody, .matrix tr, table, figure, svg").filter((at) => at.querySelector(MARK));
+    for (const [element] of marks) addButton(block, element);
+  };
 
   // Filters.
 
@@ -181,13 +188,16 @@ function enhance(block) {
     const { label, names, chips } = facets[key];
     return button(() => remove(key), { class: "chip", title: `Remove: ${label}` }, `${chips[names.indexOf(values[key])]} ×`);
   };
-  const update = () => {
-    isOn = matching(block, values);
+  const showMarks = () => {
     const show = (element, isShown) => element.classList.toggle("is-off", !isShown);
     for (const [element, of] of marks) show(element, on(of).length);
     for (const line of listOf("svg [data-line]")) show(line, cellsOf(line, "line").every((cell) => isOn[cell]));
     for (const at of around) show(at, at.querySelector(`${MARK}:not(.is-off)`));
     for (const [at, of] of inside) show(at, on(of).length || !of.length);
+  };
+  const update = () => {
+    isOn = matching(block, values);
+    showMarks();
     const active = Object.keys(values).filter((key) => facets[key] && values[key]);
     const isFiltered = active.length || values.search;
     for (const [state, text] of contents) {
@@ -211,6 +221,7 @@ function enhance(block) {
     values[target.name] = target.value;
     update();
   };
+  search.onfocus = () => (block.searched ??= searchTexts(block));
   byId("filter-reset").onclick = () => remove("search", ...Object.keys(facets));
 
   // Table.
@@ -267,8 +278,8 @@ function enhance(block) {
     const [cell] = indices.length === 1 ? indices : [];
     values.cell = cells.id[cell];
     byId("drawer-title").textContent = cells.name[cell] ?? `${indices.length} cells`;
-    byId("drawer-body").replaceChildren(cell === undefined ? cellList(indices) : cellDetails(block, cell));
-    byId("tip").textContent = "";
+    byId("drawer-body").replaceChildren(cell === undefined ? make("ul", { class: "plain" }, indices.map(item)) : cellDetails(block, cell));
+    tip.textContent = "";
     from?.focus({ preventScroll: true }); // gets the focus back
     drawer.showPopover();
     byId("drawer-title").focus();
@@ -281,10 +292,7 @@ function enhance(block) {
     delete values.cell;
     writeFragment();
   };
-  const cellList = (indices) => {
-    const textOf = (cell) => ` ${facets.status.values[cells.status[cell]]}; ${block.texts.main[cell]}`;
-    return make("ul", { class: "plain" }, indices.map((cell) => make("li", {}, cellButton(block, cell), textOf(cell))));
-  };
+  const item = (cell) => make("li", {}, cellButton(block, cell), ` ${facets.status.values[cells.status[cell]]}; ${block.texts.main[cell]}`);
   document.addEventListener("click", ({ target }) => {
     const element = target.closest("[data-cell]");
     const inner = target.closest("a, button, summary, input, select, label, pre");
@@ -292,7 +300,7 @@ function enhance(block) {
       getSelection().selectAllChildren(inner.previousElementSibling); // navigator.clipboard may be missing
       inner.nextElementSibling.textContent = document.execCommand("copy") ? " Copied" : " Copy the selected text";
     } else if (inner?.matches("#drawer a[href^='#']")) {
-      drawer.hidePopover(); // it would hide what the link leads to
+      drawer.hidePopover();
     } else if (inner?.matches(".save")) {
       const shown = inner.closest("figure, table");
       const { id } = shown.closest("[id]");
@@ -312,46 +320,39 @@ function enhance(block) {
     } else if (key === "?") byId("keys").togglePopover();
   });
 
-  // The page.
-
   const goToView = (isNew) => {
     update();
     if (isNew) byId(section)?.scrollIntoView();
     if (values.cell) openDrawer([cells.id.indexOf(values.cell)]);
     else drawer.hidePopover();
   };
+  const tip = make("p", { id: "tip" });
+  document.body.append(tip);
+  document.addEventListener("pointermove", ({ clientX: x, clientY: y }) => {
+    const hit = document.elementsFromPoint(x, y).filter((at) => at.matches("svg [aria-label]"));
+    tip.textContent = [...new Set(hit.map((at) => at.ariaLabel))].join("\n\n");
+    tip.style = `--x:${x}px;--y:${y}px;--end:${drawer.offsetLeft || innerWidth}px`; // 0: closed or full width
+  });
   [values, ignored] = knownValues(block, values);
-  followPointer();
-  for (const [element] of marks) addButton(block, element);
+  findMarks();
   for (const element of listOf("svg [data-mark]")) {
     const of = block.figures[element.closest("figure").id].find(([head]) => head === "launch");
     addLabel(element, of[+element.dataset.mark + 1]);
   }
   goToView(true);
   document.documentElement.classList.add("has-script");
+  document.addEventListener("toggle", ({ target }) => target.matches("details") && (findMarks(), showMarks()), true);
   addEventListener("popstate", ({ state }) => {
     const found = parseFragment(location.hash);
     section = found.section;
-    // Anchors of the page have no state: the view stays. The browser scrolls after Back.
+    // Anchors of the page have no state: the view stays.
     if (!state && !Object.keys(found.values).length) return update();
     [values, ignored] = knownValues(block, found.values);
     goToView(!state);
   });
 }
 
-/** Show the texts of all marks under the pointer. */
-function followPointer() {
-  const tip = make("p", { id: "tip" });
-  document.body.append(tip);
-  document.addEventListener("pointermove", ({ clientX: x, clientY: y }) => {
-    const hit = document.elementsFromPoint(x, y).filter((at) => at.matches("svg [aria-label]"));
-    tip.textContent = [...new Set(hit.map((at) => at.ariaLabel))].join("\n\n");
-    const end = byId("drawer").offsetLeft || innerWidth; // 0: it is closed, or as wide as the screen
-    tip.style = `--x:${x}px;--y:${y}px;--end:${end}px`;
-  });
-}
-
-/** Make an element open its cells, also by keyboard: instead of marks of figures, rows under Data. */
+/** Make an element open its cells, by keyboard too: for marks of figures, rows under Data. */
 function addButton(block, element) {
   const [cell, ...others] = cellsOf(element, "cell");
   const figure = element.closest("figure");
@@ -373,7 +374,7 @@ function cellDetails(block, cell) {
   const all = Array.from({ length: here.num_planned }, (_, index) => here.first_launch + index);
   const fill = (name, ...children) => {
     const part = body.getElementById(`drawer-${name}`);
-    const found = children.flat().filter((child) => child != null);
+    const found = present(children);
     if (found.length) (part.querySelector("[data-fill]") ?? part).append(...found);
     else part.remove();
   };
@@ -441,8 +442,8 @@ function linksOf({ links }, cell) {
 }
 
 if (typeof module === "undefined") {
-  const bytes = Uint8Array.from(atob(byId("data-block").textContent), (c) => c.charCodeAt());
-  if (window.DecompressionStream) new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"))).json().then(enhance);
+  const read = ({ body }) => new Response(body.pipeThrough(new DecompressionStream("gzip"))).json();
+  if (window.DecompressionStream) fetch(`data:;base64,${byId("data-block").textContent}`).then(read).then(enhance);
 } else {
   module.exports = { cellRows, columnText, csv, figureRows, formatFragment, knownValues, launchStrip, markText, matching, parseFragment, sorted };
 }

@@ -18,7 +18,7 @@ from regatta.kit.columns import CELL_ID, TEXT, WHOLE, Column, Columns, Row, tabl
 from regatta.model.frozen import Cell, FrozenCell, names_by_id
 from regatta.report.explore import add_facet, data_block, encoded, facet_of
 from regatta.report.findings import Finding
-from regatta.report.page import load_template
+from regatta.report.page import render
 from regatta.store.csv_files import COLLECTED, make_table
 from regatta.tables.facts import NOT_KNOWN
 from regatta.tables.pairs import COMPARISONS, RATIO, by_effect, is_within_margin, judged_rows
@@ -340,9 +340,8 @@ def comparison_page(compared: list[CampaignsCompared], path: Path, gate: tuple[s
     ]
     of_gate = [("comparisons", "Gate", gate[0].removeprefix("gate: ").capitalize(), gate[1])] if gate else []
     reports = {name: report_of(of.test, path) for name, of in zip(names[1:], compared, strict=True)}
-    return load_template(
-        "compare.html.j2"
-    ).render(
+    return render(
+        "compare.html.j2",
         title=f"{names[0]} (base) to {names[-1]}: {len(names)} campaigns" if history else f"{names[1]} vs. {names[0]}",
         lead=texts.COMPARED,
         facts=list(zip(["Base", *(names[1:] if history else ["Test"])], map(campaign_text, campaigns), strict=True)),

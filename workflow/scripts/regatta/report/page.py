@@ -102,6 +102,14 @@ def load_template(name: str) -> jinja2.Template:
     return environment.get_template(name)
 
 
+def render(template: str, **content: object) -> str:
+    """Return a page. Styles of drawings, whose names say what they are, stand once: in its head."""
+    page = load_template(template).render(content)
+    of_drawing = re.compile(r"<style>((?:\.chart [^<]*)?)</style>\n")  # texts of users have no <
+    rules = dict.fromkeys(rule for text in of_drawing.findall(page) for rule in re.findall(r"\S[^}]*\}", text))
+    return of_drawing.sub("", page).replace("</style>", f"{''.join(rules)}\n</style>", 1)
+
+
 def style(name: str) -> str:
     """Return a style sheet of workflow/report/ without comments and optional white space."""
     text = (TEMPLATES / name).read_text(encoding="utf-8")

@@ -209,7 +209,7 @@ def read_report_data(
 
 def render(data: ReportData) -> str:
     """Return the report: one reproducible page without external assets, complete without its script."""
-    return page.load_template("report.html.j2").render(_content(data, sections(data)))
+    return page.render("report.html.j2", **_content(data, sections(data)))
 
 
 def drawn_figures(data: ReportData) -> list[Figure]:
