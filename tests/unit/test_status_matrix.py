@@ -167,9 +167,9 @@ def test_a_square_with_an_incomplete_range_of_sizes_says_how_many_have_a_value(t
 def test_stacks_are_rows_of_one_model(tmp_path):
     _, matrix, squares = matrix_of(tmp_path / "r", cluster_campaign(repeats=1), CLUSTER)
     rows = {group[-1]: list(rows) for group, rows in matrix.groups.items()}
-    assert [name.split(" ")[-1] for name in rows["ResNet-50"]] == ["bound", "contained"] * 2
+    assert [name.split(" ")[-1] for name in rows["ResNet-50"]] == ["bound", "contained"]
     assert matrix.open_and_folded == (matrix.groups, {})
-    assert sum(len(square.cells) for square in squares.values()) == 164
+    assert sum(len(square.cells) for square in squares.values()) == 164 - 4  # without the measured baselines
 
 
 def test_many_rows_are_a_heatmap_whose_rows_have_the_names_of_their_groups(tmp_path):
@@ -196,7 +196,7 @@ def test_a_heatmap_has_no_row_of_a_measured_baseline(tmp_path):
 
 
 def test_very_many_rows_are_folded_by_subject_with_their_range(tmp_path):
-    batches = range(1, MOST_ROWS_DENSE // 2 + 2)
+    batches = range(1, MOST_ROWS_DENSE + 2)
     cells = [train_cell("resnet18", 1, n, s, batch_size=b) for b in batches for n, s in ((1, "none"), (2, "ddp"))]
     data, matrix, _ = matrix_of(tmp_path / "r", make_campaign(cells, repeats=1))
     known = data.cells_of("train_step")

@@ -5,7 +5,6 @@ A benchmark without a known number shows how many of its measurements are ok.
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import replace
 from functools import partial
 
 from regatta.core.text import is_unknown, plural, status_text, three
@@ -149,26 +148,21 @@ def _summary(squares: Collection[Square]) -> str:
 def status_matrix(data: ReportData) -> Matrix:
     """Return a square for each workload, stack and shape of the campaign, also of skipped cells.
 
-    A heatmap is without the rows that only say 100 %, by definition, of measured baselines.
+    Rows that only say 100 %, by definition, of measured baselines are left out.
     """
     cells = data.campaign.all_cells
-    columns = {name: of for name, (of, _) in values_of(data).items()}
-    squares = best_squares(data, cells, columns, partial(_shown, data))
-    matrix = Matrix(
-        shapes_caption(data.device), shape_columns([cell.shape for cell in cells]), squares, summary=_summary
-    )
+    of_benchmarks = {name: of for name, (of, _) in values_of(data).items()}
+    squares = best_squares(data, cells, of_benchmarks, partial(_shown, data))
+    others = {(one.group, one.row) for one in squares if one.state != BASELINE}
+    squares = tuple(one for one in squares if (one.group, one.row) in others)
     notes = [f"Number: {'; '.join(dict.fromkeys(text for _, text in values_of(data).values()))}"]
     if any(square.level for square in squares):
-        without = "baselines, 100 by definition, are not listed" if matrix.is_dense else "the baseline is not colored"
-        notes.append(f"Color: efficiency (lighter is lower); {without}")
+        notes.append("Color: efficiency (lighter is lower); baselines, 100 by definition, are not colored")
     notes += [
         f"{one.beside}: sizes that have a value; the number is the best of them" for one in squares if one.beside
     ][:1]
-    if matrix.is_dense:
-        more = {(one.group, one.row) for one in squares if one.state != BASELINE}
-        squares = tuple(one for one in squares if (one.group, one.row) in more)
-        matrix = replace(matrix, squares=squares, most_open=0)
-    return replace(matrix, notes=tuple(notes))
+    columns = shape_columns([cell.shape for cell in cells])
+    return Matrix(shapes_caption(data.device), columns, squares, summary=_summary, notes=tuple(notes))
 
 
 def section(data: ReportData) -> Section | None:
