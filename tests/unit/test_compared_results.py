@@ -154,9 +154,11 @@ def test_a_reference_of_a_gate_holds_for_a_result_and_counts_its_launches(tmp_pa
     folder = tmp_path / "r"
     campaign_of(folder, values)
     analyse_files(folder)
+    [frozen] = folder.glob("campaign.*.json")
     reference = {"when": {"size": 1, "mode": "fast"}, "metric": "rate_gb_per_s", "least": least}
-    words = ["--campaign", next(folder.glob("campaign.*.json")), "--measurements", folder / "measurements.csv"]
+    frozen.write_text(json.dumps(json.loads(frozen.read_text()) | {"references": [reference]}))
+    words = ["--campaign", frozen, "--measurements", folder / "measurements.csv"]
     words += [f"--out-{name}={folder}/gate.{name}" for name in ("text", "junit")]
-    done = warm_start.script("gate.py", *words, f"--references={json.dumps([reference])}")
+    done = warm_start.script("gate.py", *words)
     assert done.returncode == status, done.stdout + done.stderr
     assert "n = 3" in (folder / "gate.junit").read_text(encoding="utf-8")

@@ -4,16 +4,20 @@ The interval is that of cells.csv. Nothing is corrected for the number of pairs,
 """
 
 import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import pandas as pd
 
 from regatta.campaign.expansion import has_fields
-from regatta.core.benchmarks import Benchmark
+from regatta.core.benchmarks import Benchmark, load_benchmark
+from regatta.core.errors import UserError, nearest
 from regatta.core.moderation import MIN_LAUNCHES
+from regatta.core.schemas import show
 from regatta.core.text import is_unknown
 from regatta.kit.columns import Column, Row, table_rows
-from regatta.model.frozen import FrozenCampaign, FrozenCell
+from regatta.model.frozen import Cell, FrozenCampaign, FrozenCell
 from regatta.tables.cells import cells_table, metrics_of, results_of
 from regatta.tables.metrics import CALL, METRICS
 from regatta.tables.primary_times import values_by_cell
@@ -44,10 +48,34 @@ def numbers_of(benchmark: Benchmark) -> list[str]:
     return [of.name for of in columns if not of.benchmarks or benchmark.name in of.benchmarks]
 
 
-def reference_pairs(
-    campaign: FrozenCampaign, measurements: pd.DataFrame, references: list[dict]
-) -> list[ReferencePair]:
+def reference_errors(references: Sequence[dict], cells: Sequence[Cell]) -> Iterator[tuple[tuple, str]]:
+    """Yield what is wrong with references, each with its place: they select no cell, or cells without the metric."""
+    for index, reference in enumerate(references):
+        metric, when, name = reference["metric"], reference["when"], f"gate.references[{index}]"
+        benchmarks = dict.fromkeys(cell.benchmark for cell in cells if has_fields(cell, when))
+        if not benchmarks:
+            yield (index, "when"), f"{name}.when selects no planned cell. Correct it, or remove the reference."
+        wanted = when.items() if benchmarks else ()
+        for key, value in [(key, value) for key, values in wanted if isinstance(values, list) for value in values]:
+            if not any(has_fields(cell, when | {key: value}) for cell in cells):
+                text = f"{name}.when.{key}: {show(value)} selects no planned cell. Remove it, or plan its cells."
+                yield (index, "when", key), text
+        for benchmark in benchmarks:
+            if metric not in (names := numbers_of(load_benchmark(benchmark))):
+                text = f"{name}.metric = {show(metric)} is not a metric of {benchmark}, which its `when` selects."
+                text += f"{nearest(metric, names)} Choose from: {', '.join(names)}."
+                yield (index, "metric"), text
+
+
+def raise_reference_errors(campaign: FrozenCampaign, path: Path) -> None:
+    """Raise UserError if references are not as a plan freezes them."""
+    if lines := [f"{path}: {text}" for _, text in reference_errors(campaign.references or (), campaign.cells)]:
+        raise UserError("\n".join(lines))
+
+
+def reference_pairs(campaign: FrozenCampaign, measurements: pd.DataFrame) -> list[ReferencePair]:
     """Return a pair for each reference and each planned cell that it selects."""
+    references = campaign.references or ()
     wanted = {reference["metric"] for reference in references}
     columns = {column.name: column for column in metrics_of(campaign)}
     wanted |= {columns[name].interval for name in wanted}
