@@ -166,6 +166,32 @@ def test_when_selects_as_in_exclude(tmp_path):
         assert sum(": " in name for name in cases) == num
 
 
+BARRIER = collective_cell(None, 1, 2, "barrier")
+ALONE, SHARDED = train_cell("resnet18", 1, 1, strategy="none"), train_cell("resnet18", 1, 2, strategy="fsdp")
+WITH_TOKENS = train_cell("gpt2", 1, 2)
+WITH_TOKENS["spec"]["parameters"]["context_length"] = 128
+
+
+@pytest.mark.parametrize(
+    ("metric", "cells", "num"),
+    [
+        ("busbw_gb_per_s", [A, BARRIER, collective_cell(1 << 20, 1, 1)], 1),  # of one rank there is none
+        ("algbw_gb_per_s", [A, BARRIER, collective_cell(1 << 20, 1, 1)], 2),
+        ("max_rel_error", [A, collective_cell(1 << 20, 1, 2, "broadcast")], 1),
+        ("time_s", [A, BARRIER], 2),
+        ("exposed_s", [TRAIN, ALONE, SHARDED], 1),
+        ("ddp_ratio", [TRAIN, ALONE], 1),
+        ("inter_node_ratio", [TRAIN, train_cell("resnet18", 2, 2)], 1),
+        ("throughput_tokens_per_s", [TRAIN, WITH_TOKENS], 1),
+        ("efficiency_ratio", [TRAIN, ALONE], 2),  # that of the baseline is 1
+    ],
+)
+def test_cells_for_which_the_metric_is_not_defined_are_not_selected(tmp_path, metric, cells, num):
+    when = {"benchmark": cells[0]["spec"]["benchmark"]}
+    cases = run(tmp_path, [(cell, [0.1] * 3) for cell in cells], bound(when, metric, most=1e9))[2]
+    assert sum(": " in name for name in cases) == num
+
+
 def test_references_with_almost_equal_bounds_are_judged_separately(tmp_path):
     """The first is violated: the bandwidth is between both bounds."""
     code, _, cases = run(tmp_path, [times(A, 10.0)], bound(least=10.0000004), bound(least=9.9999996))
@@ -213,6 +239,8 @@ REFUSED = {
     "negative tolerance": bound(least=1, tolerance=-0.1),
     "tolerance in percent": bound(least=1, tolerance=5),
     "value of a list that no cell has": bound({"message_bytes": ["4KiB", "2GiB"]}, least=1),
+    "no cell with the metric": bound({"strategy": "none"}, "ddp_ratio", least=0.9),
+    "value of a list without the metric": bound({"strategy": ["none", "ddp"]}, "ddp_ratio", least=0.9),
     "no when": {"metric": "step_s", "least": 1},
 }
 

@@ -48,23 +48,44 @@ def numbers_of(benchmark: Benchmark) -> list[str]:
     return [of.name for of in columns if not of.benchmarks or benchmark.name in of.benchmarks]
 
 
+class _Fields:
+    """A cell as `Column.applies` takes a row; without results, so that only what is declared counts."""
+
+    def __init__(self, cell: Cell) -> None:
+        self._cell = cell
+
+    def __getattr__(self, name: str) -> object:
+        return self._cell.field(name)
+
+
+def selected(cells: Sequence[Cell], when: dict, metric: str) -> Iterator[Cell]:
+    """Yield the cells with these fields for which a metric is defined."""
+    applies = next((of.applies for of in METRICS if of.name == metric), None)
+    return (cell for cell in cells if has_fields(cell, when) and (applies is None or applies(_Fields(cell))))
+
+
 def reference_errors(references: Sequence[dict], cells: Sequence[Cell]) -> Iterator[tuple[tuple, str]]:
     """Yield what is wrong with references, each with its place: they select no cell, or cells without the metric."""
     for index, reference in enumerate(references):
         metric, when, name = reference["metric"], reference["when"], f"gate.references[{index}]"
         benchmarks = dict.fromkeys(cell.benchmark for cell in cells if has_fields(cell, when))
-        if not benchmarks:
-            yield (index, "when"), f"{name}.when selects no planned cell. Correct it, or remove the reference."
-        wanted = when.items() if benchmarks else ()
-        for key, value in [(key, value) for key, values in wanted if isinstance(values, list) for value in values]:
-            if not any(has_fields(cell, when | {key: value}) for cell in cells):
-                text = f"{name}.when.{key}: {show(value)} selects no planned cell. Remove it, or plan its cells."
-                yield (index, "when", key), text
-        for benchmark in benchmarks:
-            if metric not in (names := numbers_of(load_benchmark(benchmark))):
+        known = {of: numbers_of(load_benchmark(of)) for of in benchmarks}
+        for benchmark, names in known.items():
+            if metric not in names:
                 text = f"{name}.metric = {show(metric)} is not a metric of {benchmark}, which its `when` selects."
                 text += f"{nearest(metric, names)} Choose from: {', '.join(names)}."
                 yield (index, "metric"), text
+        lists = [(key, value) for key, values in when.items() if isinstance(values, list) for value in values]
+        for key, value in [(None, None), *lists] if all(metric in names for names in known.values()) else ():
+            fields = when if key is None else when | {key: value}
+            if any(selected(cells, fields, metric)):
+                continue
+            text = f" with {metric}" if any(has_fields(cell, fields) for cell in cells) else ""
+            text = f"selects no planned cell{text}."
+            if key is None:
+                yield (index, "when"), f"{name}.when {text} Correct it, or remove the reference."
+                break
+            yield (index, "when", key), f"{name}.when.{key}: {show(value)} {text} Remove it, or plan its cells."
 
 
 def raise_reference_errors(campaign: FrozenCampaign, path: Path) -> None:
@@ -85,10 +106,9 @@ def reference_pairs(campaign: FrozenCampaign, measurements: pd.DataFrame) -> lis
     for reference in references:
         column = columns[reference["metric"]]
         known = values_by_cell(measurements, column.source) if column.source in measurements else {}
-        for cell in campaign.cells:
-            if has_fields(cell, reference["when"]):
-                num = len(known[cell.id]) if cell.id in known else int(rows[cell.id].num_launches)
-                found.append(_pair(cell, rows[cell.id], column, reference, num))
+        for cell in selected(campaign.cells, reference["when"], column.name):
+            num = len(known[cell.id]) if cell.id in known else int(rows[cell.id].num_launches)
+            found.append(_pair(cell, rows[cell.id], column, reference, num))
     return found
 
 
