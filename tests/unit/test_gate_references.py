@@ -136,6 +136,14 @@ def test_a_value_that_is_unknown_is_undecided_and_says_so(tmp_path):
     assert (code, "1 undecided" in text.splitlines()[0]) == (5, True)
 
 
+@pytest.mark.parametrize("limit", [{"least": 0}, {"most": 1}])
+@pytest.mark.parametrize("times", [[math.inf] * 3, [0.1, 0.1, math.inf], [0.1, math.inf]])
+def test_a_value_that_is_not_finite_is_unknown(tmp_path, times, limit):
+    code, _, cases = run(tmp_path, [(TRAIN, times)], bound({"nodes": 1}, "step_s", **limit))
+    [case] = [case for name, case in cases.items() if ": " in name]
+    assert (code, case.find("failure").get("type"), "unknown" in case.find("failure").text) == (5, "undecided", True)
+
+
 @pytest.mark.parametrize(("num", "rate", "status"), [(1, 400, 0), (1, 300, 1), (2, 400, 0), (2, 300, 1), (2, 350, 5)])
 def test_with_few_launches_their_range_decides_and_a_note_says_so(tmp_path, num, rate, status):
     code, text, _ = run(tmp_path, [times(A, rate, 0.02, num)], bound(least=351))
@@ -241,6 +249,7 @@ REFUSED = {
     "value of a list that no cell has": bound({"message_bytes": ["4KiB", "2GiB"]}, least=1),
     "no cell with the metric": bound({"strategy": "none"}, "ddp_ratio", least=0.9),
     "value of a list without the metric": bound({"strategy": ["none", "ddp"]}, "ddp_ratio", least=0.9),
+    "limit that is not finite": bound(least=-1e308, tolerance=0.9),
     "no when": {"metric": "step_s", "least": 1},
 }
 

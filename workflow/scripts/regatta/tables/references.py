@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 
 from regatta.campaign.expansion import has_fields
@@ -19,6 +20,7 @@ from regatta.core.text import is_unknown
 from regatta.kit.columns import Column, Row, table_rows
 from regatta.model.frozen import Cell, FrozenCampaign, FrozenCell
 from regatta.tables.cells import cells_table, metrics_of, results_of
+from regatta.tables.estimates import KINDS
 from regatta.tables.metrics import CALL, METRICS
 from regatta.tables.primary_times import values_by_cell
 
@@ -101,19 +103,26 @@ def reference_pairs(campaign: FrozenCampaign, measurements: pd.DataFrame) -> lis
     columns = {column.name: column for column in metrics_of(campaign)}
     wanted |= {columns[name].interval for name in wanted}
     metrics = [column for name, column in columns.items() if name in wanted]
-    rows = {row.cell: row for row in table_rows(cells_table(campaign, measurements, metrics))} if wanted else {}
-    found = []
-    for reference in references:
-        column = columns[reference["metric"]]
-        known = values_by_cell(measurements, column.source) if column.source in measurements else {}
-        for cell in selected(campaign.cells, reference["when"], column.name):
-            num = len(known[cell.id]) if cell.id in known else int(rows[cell.id].num_launches)
-            found.append(_pair(cell, rows[cell.id], column, reference, num))
-    return found
+    table = cells_table(campaign, measurements, metrics) if wanted else None
+    rows = {of["metric"]: _rows(table, columns[of["metric"]], measurements) for of in references}
+    return [
+        _pair(cell, rows[of["metric"]][cell.id], columns[of["metric"]], of)
+        for of in references
+        for cell in selected(campaign.cells, of["when"], of["metric"])
+    ]
 
 
-def _pair(cell: FrozenCell, row: Row, column: Column, reference: dict, num: int) -> ReferencePair:
-    """Return the pair of a cell. num: launches with a value."""
+def _rows(table: pd.DataFrame, column: Column, measurements: pd.DataFrame) -> dict[str, Row]:
+    """Return rows by cell with num_values: launches with a value, which determine the kind of the column's interval."""
+    num = table["num_launches"].to_numpy(int)
+    if column.source in measurements:
+        known = values_by_cell(measurements, column.source)
+        num = np.array([len(known.get(cell, ())) for cell in table["cell"]])
+        table = table.assign(**{column.interval or "interval": KINDS[np.minimum(num, MIN_LAUNCHES)]})
+    return {row.cell: row for row in table_rows(table.assign(num_values=num))}
+
+
+def _pair(cell: FrozenCell, row: Row, column: Column, reference: dict) -> ReferencePair:
     is_least, tolerance = "least" in reference, reference.get("tolerance", 0)
     bound, sign = reference["least" if is_least else "most"], -1 if is_least else 1
     limit = bound + sign * abs(bound) * tolerance
@@ -121,15 +130,15 @@ def _pair(cell: FrozenCell, row: Row, column: Column, reference: dict, num: int)
     required += f" ({bound:.12g} {'−' if is_least else '+'} {100 * tolerance:g} %)" if tolerance else ""
     in_file = replace(column, shown_as="", scale=None, minus=0, text=None, of_row=None, applies=None)
     value, low, high = in_file.of(row)
-    if value is None:
+    if value is None or not all(math.isfinite(end) for end in (value, low, high) if end is not None):
         text = f"unknown ({row.num_launches} ok launches)"
         return ReferencePair(cell, required, text, "inconclusive", math.inf, None, has_interval=True)
     text, ends, has_interval = in_file.cell(row), (value, value), False
     if not is_unknown(low) and not is_unknown(high):
         text, ends = f"{text} {in_file.ends(row)}", (low, high)
-        has_interval = num >= MIN_LAUNCHES
+        has_interval = getattr(row, column.interval) == "interval"
     verdict = verdict_beyond((value, *ends), limit, sign)
-    return ReferencePair(cell, required, f"{text}, n = {num}", *verdict, has_interval)
+    return ReferencePair(cell, required, f"{text}, n = {row.num_values}", *verdict, has_interval)
 
 
 def verdict_beyond(ends: tuple[float, float, float], limit: float, sign: int) -> tuple[str, float, float]:
