@@ -20,6 +20,7 @@ from regatta.compare.gate_rules import ALLOCATION_VARIATION
 from regatta.core import correlation, moderation
 from regatta.core.moderation import Contrasts
 from regatta.core.verdicts import Compared, compare_all
+from regatta.tables.estimates import over_launches, scale_of
 
 SEED = 1
 SCATTER, NUM_CELLS, NUM_BASELINES, MARGIN = 0.02, 50, 5, 0.05
@@ -169,6 +170,19 @@ def coverage(share: float, num: int, launches: int, kind: str = "launches") -> t
     return 100 * float(is_held.mean()), 100 * float(is_held[is_variable].mean())
 
 
+def result_coverage(num: int, launches: int) -> list[float]:
+    """Return the share of intervals of users' results that hold the truth in percent: of 16 cells, and of the last.
+
+    Results have arithmetic means. That of the last cell is 8 times those of the others.
+    """
+    random, truth, held = np.random.default_rng(SEED), np.repeat([1.0, 8.0], [15, 1]), []
+    for logs in simulated(random, Setup(num_cells=len(truth)), num, SCATTER, launches)[0]:
+        values, names = truth[:, None] * (1 + logs), np.full(len(truth), "benchmark")
+        found = over_launches(values, names, names, scale_of(values))
+        held.append((found.low <= truth) & (truth <= found.high))
+    return [100 * float(np.mean(part)) for part in (held, np.array(held)[:, -1])]
+
+
 def efficiency_coverage(share: float, num: int, launches: int) -> float:
     """Return the share of efficiencies' intervals that hold the truth, in percent.
 
@@ -268,6 +282,8 @@ def goals(num: int) -> list[str]:
         table.row("the same, most variable tenth", [[v[1]] for v in covered], [[80], [87], [90]])
         covered = [[efficiency_coverage(share, num, launches)] for launches in LAUNCHES]
         table.row(f"coverage of efficiencies, share {share:g}", covered, [[93]] * 3)
+    results = [result_coverage(num, launches) for launches in LAUNCHES]
+    table.row("coverage of users' results: all, and one of 16 that is 8 times the others", results, [[93, 92]] * 3)
     return table.missed
 
 

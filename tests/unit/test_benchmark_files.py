@@ -255,20 +255,41 @@ def test_the_frozen_declaration_outlives_the_file(tmp_path, file, monkeypatch):
         plan(tmp_path, campaign())
 
 
-def test_results_are_means_over_launches_and_unmeasured_cells_have_none(tmp_path, file):
-    made = plan(tmp_path, campaign())
+def measured(folder, *rates_of_cells):
+    """Return the frozen campaign with these rates, by cell and launch, and its tables."""
+    made = plan(folder, campaign())
     write_frozen(made)
     frozen = read_frozen_campaign(made.frozen_campaign)
-    cell = frozen.cells[0]
     rows = [
-        cell_row(cell) | {"repeat": n, "status": "ok", "p50_s": 2.0, "rate_gb_per_s": rate}
-        for n, rate in enumerate((1.0, 2.0, 6.0))
+        cell_row(cell) | {"repeat": n, "launch": f"b-{n}-1", "status": "ok", "p50_s": 2.0, "rate_gb_per_s": rate}
+        for cell, rates in zip(frozen.cells, rates_of_cells, strict=False)
+        for n, rate in enumerate(rates)
     ]
     collected, columns = {name: make_table([], of) for name, of in COLLECTED.items()}, columns_in(frozen, MEASUREMENTS)
-    write_csv(make_table(rows, columns), tmp_path / "m.csv")
-    collected["measurements"] = read_csv(tmp_path / "m.csv", columns)
-    tables = make_tables(frozen, collected)
-    table = tables["cells"].set_index("cell")
+    write_csv(make_table(rows, columns), folder / "m.csv")
+    collected["measurements"] = read_csv(folder / "m.csv", columns)
+    return frozen, collected, make_tables(frozen, collected)
+
+
+@pytest.mark.parametrize(
+    ("rates", "others", "ends"),
+    [((0.9, 1.0, 1.1), (7.2, 8.0, 8.8), (6.0127, 9.9873)), ((-0.1, 0.0, 0.1), (7.9, 8.0, 8.1), (7.7516, 8.2484))],
+    ids=["positive", "negative"],
+)
+def test_positive_results_share_a_relative_variance_and_others_an_absolute_one(tmp_path, file, rates, others, ends):
+    """Both cells have the variance 0.01: relative in the first case, absolute in the second.
+
+    Moderated it is 0.01 again, with the 2 degrees of freedom of one cell, because both rise and fall together:
+    8 x (1 -+ 4.3027 x 0.1 / sqrt(3)) = 6.0127 and 9.9873; 8 -+ 0.2484 = 7.7516 and 8.2484.
+    """
+    frozen, _, tables = measured(tmp_path, rates, others)
+    row = tables["cells"].set_index("cell").loc[frozen.cells[1].id]
+    assert (row["rate_low_gb_per_s"], row["rate_high_gb_per_s"]) == pytest.approx(ends, rel=1e-3)
+
+
+def test_results_are_means_over_launches_and_unmeasured_cells_have_none(tmp_path, file):
+    frozen, collected, tables = measured(tmp_path, (1.0, 2.0, 6.0))
+    cell, table = frozen.cells[0], tables["cells"].set_index("cell")
     row = table.loc[cell.id]
     assert (row["parameter_size"], row["time_s"], row["rate_gb_per_s"], row["num_launches"]) == (1, 2.0, 3.0, 3)
     assert row["rate_low_gb_per_s"] < 3 < row["rate_high_gb_per_s"]

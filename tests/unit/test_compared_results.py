@@ -2,6 +2,7 @@
 
 import json
 import re
+import xml.etree.ElementTree as ET
 
 import pytest
 from synthetic import analyse, analyse_files, edit_records, make_campaign, make_cell, write_results
@@ -144,19 +145,24 @@ def test_a_pair_whose_sides_did_not_alternate_counts_once(tmp_path):
     assert found == [(6, 6), (6, 6)]
 
 
-@pytest.mark.parametrize(("least", "status"), [(90, 0), (110, 1)])
-def test_a_reference_of_a_gate_holds_for_a_result_and_counts_its_launches(tmp_path, least, status):
-    """The rate of 100 GB/s was recorded in three of five launches."""
+@pytest.mark.parametrize(("num", "least", "status", "text"), [(3, 90, 0, "["), (3, 110, 1, "["), (2, 90, 0, "(")])
+def test_a_reference_of_a_gate_holds_for_a_result_and_counts_its_launches(tmp_path, num, least, status, text):
+    """The rate of 100 GB/s was recorded in some of five launches: with two, its ends are a range."""
 
     def values(mode, size, repeat):
-        return planted(mode, size, repeat) if repeat < 3 else {"loss": 0.5}
+        return planted(mode, size, repeat) if repeat < num else {"loss": 0.5}
 
     folder = tmp_path / "r"
     campaign_of(folder, values)
     analyse_files(folder)
+    [frozen] = folder.glob("campaign.*.json")
     reference = {"when": {"size": 1, "mode": "fast"}, "metric": "rate_gb_per_s", "least": least}
-    words = ["--campaign", next(folder.glob("campaign.*.json")), "--measurements", folder / "measurements.csv"]
+    frozen.write_text(json.dumps(json.loads(frozen.read_text()) | {"references": [reference]}))
+    words = ["--campaign", frozen, "--measurements", folder / "measurements.csv"]
     words += [f"--out-{name}={folder}/gate.{name}" for name in ("text", "junit")]
-    done = warm_start.script("gate.py", *words, f"--references={json.dumps([reference])}")
+    done = warm_start.script("gate.py", *words)
     assert done.returncode == status, done.stdout + done.stderr
-    assert "n = 3" in (folder / "gate.junit").read_text(encoding="utf-8")
+    cases = [case for case in ET.parse(folder / "gate.junit").iter("testcase") if ": " in case.get("name")]
+    assert len(cases) == 2  # shapes
+    assert all(re.search(rf": [\d.]+ \{text}.*n = {num}$", "".join(case.itertext()).strip()) for case in cases)
+    assert ("without an interval" in done.stdout) is (num < 3)

@@ -1,6 +1,5 @@
 """Absolute references of a gate: bounds on metrics, as planned, as gate.py decides them, and in its files."""
 
-import json
 import math
 import re
 import xml.etree.ElementTree as ET
@@ -16,6 +15,8 @@ import warm_start
 from regatta.core.errors import UserError
 from regatta.core.files import ROOT
 from regatta.core.schemas import load_schema, violations
+from regatta.plan.plan import freeze_campaign, write_frozen
+from regatta.store.frozen_files import read_frozen_campaign
 
 GB = 10**9
 A, B = (collective_cell(size, 1, 2) for size in (1 << 20, 1 << 26))  # of two ranks: bus factor 1
@@ -29,15 +30,31 @@ def times(cell, rate, scatter=0.0, num=5):
     return cell, [middle * math.exp(scatter * (2 * i / max(num - 1, 1) - 1)) for i in range(num)]
 
 
+CLUSTER = {"schema": 1, "scheduler": "none", "name": "m"}
+
+
+def frozen_with(folder, cells, *references):
+    return write_folder(folder / "now", cells, cluster=CLUSTER, **({"references": references} if references else {}))
+
+
+def refused(folder, cells, *references):
+    """Return the error of gate.py on references that are not as planned."""
+    results = frozen_with(folder, cells, *references)
+    words = ["--campaign", next(results.glob("campaign.*.json")), "--measurements", results / "measurements.csv"]
+    done = warm_start.script("gate.py", *words, *(f"--out-{name}={results}/gate.{name}" for name in ("text", "junit")))
+    assert done.returncode == 2, done.stdout + done.stderr
+    return done.stderr
+
+
 def run(folder, cells, *references, options=(), before=()):
-    """Run gate.py on a campaign with these launches; return its status, text and testcases."""
-    results = write_folder(folder / "now", cells, cluster={"schema": 1, "scheduler": "none", "name": "m"})
+    """Run gate.py on a campaign with these launches and references; return its status, text and testcases."""
+    results = frozen_with(folder, cells, *references)
     words = ["--campaign", next(results.glob("campaign.*.json")), "--measurements", results / "measurements.csv"]
     words += [f"--out-{name}={results}/gate.{name}" for name in ("text", "junit", "html")]
     if before:
-        old = write_folder(folder / "before", before, cluster={"schema": 1, "scheduler": "none", "name": "m"})
+        old = write_folder(folder / "before", before, cluster=CLUSTER)
         words += ["--baseline", old]
-    done = warm_start.script("gate.py", *words, *options, f"--references={json.dumps(references)}")
+    done = warm_start.script("gate.py", *words, *options)
     assert "Traceback" not in done.stderr, done.stderr
     root = ET.parse(results / "gate.junit").getroot()
     for element in root.iter():
@@ -109,14 +126,22 @@ def test_references_and_a_baseline_are_judged_together(tmp_path):
 
 def test_a_value_that_is_unknown_is_undecided_and_says_so(tmp_path):
     """The peak FLOP/s of this machine are unknown, and so is the MFU; the cell of the other has no ok launch."""
-    cells, when = [(TRAIN, [0.1] * 3), (A, ["failed"] * 3)], {"benchmark": ["train_step", "collective"]}
+    cells = [(TRAIN, [0.1] * 3), (A, ["failed"] * 3)]
     code, text, cases = run(tmp_path, cells, bound({"benchmark": "train_step"}, "mfu_ratio", least=0.4), bound(least=1))
     assert code == 1  # the failed cell
     [failed, alone] = [case for name, case in cases.items() if ": " in name]
     assert "unknown (3 ok" in failed.find("failure").get("message")
     assert "unknown (0 ok" in alone.find("failure").get("message")
-    code, text, _ = run(tmp_path / "b", cells[:1], bound(when, "mfu_ratio", least=0.4))
+    code, text, _ = run(tmp_path / "b", cells[:1], bound({"nodes": 1}, "mfu_ratio", least=0.4))
     assert (code, "1 undecided" in text.splitlines()[0]) == (5, True)
+
+
+@pytest.mark.parametrize("limit", [{"least": 0}, {"most": 1}])
+@pytest.mark.parametrize("times", [[math.inf] * 3, [0.1, 0.1, math.inf], [0.1, math.inf]])
+def test_a_value_that_is_not_finite_is_unknown(tmp_path, times, limit):
+    code, _, cases = run(tmp_path, [(TRAIN, times)], bound({"nodes": 1}, "step_s", **limit))
+    [case] = [case for name, case in cases.items() if ": " in name]
+    assert (code, case.find("failure").get("type"), "unknown" in case.find("failure").text) == (5, "undecided", True)
 
 
 @pytest.mark.parametrize(("num", "rate", "status"), [(1, 400, 0), (1, 300, 1), (2, 400, 0), (2, 300, 1), (2, 350, 5)])
@@ -144,10 +169,35 @@ def test_when_selects_as_in_exclude(tmp_path):
     for when, num in (
         ({"message_bytes": [1 << 20, 1 << 26]}, 2),
         ({"message_bytes": 1 << 20, "world_size": 2}, 1),
-        ({"world_size": 3}, 0),
     ):
         cases = run(tmp_path / str(num), cells, bound(when, least=1))[2]
         assert sum(": " in name for name in cases) == num
+
+
+BARRIER = collective_cell(None, 1, 2, "barrier")
+ALONE, SHARDED = train_cell("resnet18", 1, 1, strategy="none"), train_cell("resnet18", 1, 2, strategy="fsdp")
+WITH_TOKENS = train_cell("gpt2", 1, 2)
+WITH_TOKENS["spec"]["parameters"]["context_length"] = 128
+
+
+@pytest.mark.parametrize(
+    ("metric", "cells", "num"),
+    [
+        ("busbw_gb_per_s", [A, BARRIER, collective_cell(1 << 20, 1, 1)], 1),  # of one rank there is none
+        ("algbw_gb_per_s", [A, BARRIER, collective_cell(1 << 20, 1, 1)], 2),
+        ("max_rel_error", [A, collective_cell(1 << 20, 1, 2, "broadcast")], 1),
+        ("time_s", [A, BARRIER], 2),
+        ("exposed_s", [TRAIN, ALONE, SHARDED], 1),
+        ("ddp_ratio", [TRAIN, ALONE], 1),
+        ("inter_node_ratio", [TRAIN, train_cell("resnet18", 2, 2)], 1),
+        ("throughput_tokens_per_s", [TRAIN, WITH_TOKENS], 1),
+        ("efficiency_ratio", [TRAIN, ALONE], 2),  # that of the baseline is 1
+    ],
+)
+def test_cells_for_which_the_metric_is_not_defined_are_not_selected(tmp_path, metric, cells, num):
+    when = {"benchmark": cells[0]["spec"]["benchmark"]}
+    cases = run(tmp_path, [(cell, [0.1] * 3) for cell in cells], bound(when, metric, most=1e9))[2]
+    assert sum(": " in name for name in cases) == num
 
 
 def test_references_with_almost_equal_bounds_are_judged_separately(tmp_path):
@@ -197,6 +247,9 @@ REFUSED = {
     "negative tolerance": bound(least=1, tolerance=-0.1),
     "tolerance in percent": bound(least=1, tolerance=5),
     "value of a list that no cell has": bound({"message_bytes": ["4KiB", "2GiB"]}, least=1),
+    "no cell with the metric": bound({"strategy": "none"}, "ddp_ratio", least=0.9),
+    "value of a list without the metric": bound({"strategy": ["none", "ddp"]}, "ddp_ratio", least=0.9),
+    "limit that is not finite": bound(least=-1e308, tolerance=0.9),
     "no when": {"metric": "step_s", "least": 1},
 }
 
@@ -213,5 +266,32 @@ def test_hostile_values_select_nothing_and_reach_no_shell_unquoted(tmp_path, tex
         planned(tmp_path, bound({"stack": text}, least=1))
     with pytest.raises(UserError, match=r"references\[0\]\.metric"):
         planned(tmp_path, bound(metric=text, least=1))
-    code, shown, cases = run(tmp_path, [times(A, 400)], bound({"stack": ["host", text]}, least=1))
-    assert (code, len(cases), "\x1b" in shown) == (0, 2, False)
+    shown = refused(tmp_path, [times(A, 400)], bound({"stack": ["host", text]}, least=1))
+    assert (len(shown.splitlines()), "\x1b" in shown) == (1, False)
+
+
+# As frozen: gate.py reads them there.
+
+
+def test_the_plan_freezes_references_with_sizes_in_bytes(tmp_path):
+    made = planned(tmp_path, bound({"message_bytes": "4KiB"}, least=1))
+    write_frozen(made)
+    assert read_frozen_campaign(made.frozen_campaign).references == [bound({"message_bytes": 4096}, least=1)]
+    assert freeze_campaign(plan(tmp_path / "none", small())).references is None
+
+
+def test_references_may_be_longer_than_one_argument_of_a_command(tmp_path):
+    """An argument of execve has at most 128 KiB on Linux; these have over 200 KiB as JSON."""
+    cells = [times(collective_cell(1024 * (1000 + size), 1, 2), 400) for size in range(50)]
+    sizes = [cell["spec"]["parameters"]["message_bytes"] for cell, _ in cells]
+    bounds = [bound({"message_bytes": sizes}, least=1 + number / 2) for number in range(500)]
+    code, _, cases = run(tmp_path, cells, *bounds)
+    assert (code, len(cases)) == (0, 50 + 50 * 500)
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_the_plan_refuses_is_refused_in_a_frozen_campaign_too(tmp_path, case):
+    error = refused(tmp_path, [times(A, 400), (TRAIN, [0.1] * 3)], REFUSED[case])
+    assert len(error.splitlines()) == 1
+    assert "campaign.0123456789ab.json: " in error
+    assert "references[0]" in error

@@ -148,12 +148,19 @@ def test_a_run_that_does_not_reach_the_gate_leaves_no_old_one_behind(finished, t
 
 
 def test_references_reach_the_gate_as_written_without_a_baseline_and_change_no_cell(finished, tmp_path):
-    """They pass through a rule, whose texts have braces too, and a shell. What no cell has is refused before."""
+    """Also 500 that as JSON exceed an argument of execve, 128 KiB on Linux. What no cell has is refused before."""
     path, results = finished
     when, hostile = {"benchmark": "collective", "stack": ["host"]}, "a'b {wildcards} $(touch hacked) <&\"\\n%s"
     campaign = path.read_text()
-    for bound, status, verdict in (({"most": 1000}, 0, "passed"), ({"least": 1000}, 1, "failed")):
-        gate = {"references": [{"when": when, "metric": "latency_s", **bound}]}
+    long = when | {"message_bytes": [4096, 65536] * 20}
+    for bounds, status, verdict in (
+        ([{"most": 1000 + n} for n in range(500)], 0, "passed"),
+        ([{"least": 1000}], 1, "failed"),
+    ):
+        gate = {
+            "references": [{"when": long if len(bounds) > 1 else when, "metric": "latency_s", **of} for of in bounds]
+        }
+        assert len(json.dumps(gate)) > 2**17 or len(bounds) == 1
         path.write_text(f"{campaign}\ngate: {json.dumps(gate)}\n")
         done = snakemake(tmp_path, path, "gate")
         assert (done.returncode, gate_lines(done)[0].split(": ")[1]) == (status, verdict), done.stderr

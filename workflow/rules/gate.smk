@@ -21,7 +21,7 @@ rule gate:
         campaign=FROZEN,
         measurements=f"{RESULTS}/measurements.csv",
         baseline=f"--baseline {SESSION.baseline}" if SESSION.baseline else "",
-        options=lambda wildcards: SESSION.gate_options,  # as written: references may have braces
+        options=SESSION.gate_options,
         text=SESSION.gate_files[0],
         junit=SESSION.gate_files[1],
         html=SESSION.gate_files[2],

@@ -6,10 +6,10 @@ python workflow/scripts/gate.py --campaign results/new/campaign.<digest>.json
     --measurements results/new/measurements.csv --baseline results/old
     --out-text results/new/gate.txt --out-junit results/new/gate.junit.xml --out-html results/new/gate.html
 
-All files are written before it exits. Needs no GPU and no Snakemake. Definitions: docs/metrics.md.
+References are those of the frozen campaign. All files are written before it exits. Needs no GPU and no Snakemake.
+Definitions: docs/metrics.md.
 """
 
-import json
 import sys
 from pathlib import Path
 
@@ -23,6 +23,7 @@ from regatta.core.verdicts import margin_option
 from regatta.store.csv_files import MEASUREMENTS, columns_in, read_csv
 from regatta.store.frozen_files import read_frozen_campaign
 from regatta.store.launch_files import write_text
+from regatta.tables.references import raise_reference_errors
 
 
 def main() -> None:
@@ -49,12 +50,6 @@ def main() -> None:
         default=LIKELY,
         help="undecided cells that stop the gate: with an estimate beyond the threshold (default), all, or none",
     )
-    parser.add_argument(
-        "--references",
-        type=json.loads,
-        default=[],
-        help="gate.references, as the plan checked them: JSON, sizes in bytes",
-    )
     parser.add_argument("--out-text", type=Path, required=True, help="gate.txt")
     parser.add_argument("--out-junit", type=Path, required=True, help="gate.junit.xml")
     parser.add_argument("--out-html", type=Path, help="page of the comparison, written if any cell was compared")
@@ -63,7 +58,8 @@ def main() -> None:
     campaign = read_frozen_campaign(args.campaign)
     measurements = read_csv(args.measurements, columns_in(campaign, MEASUREMENTS))
     results = results_in(args.campaign.parent, campaign, measurements)
-    gate = judge(results, base, args.margin, args.allocation_variation, args.undecided, args.references)
+    raise_reference_errors(campaign, args.campaign)
+    gate = judge(results, base, args.margin, args.allocation_variation, args.undecided)
     page = args.out_html if gate.compared else None
     if page:
         lead, text = headline(gate)

@@ -7,7 +7,6 @@ campaign file has changed since.
 import contextlib
 import functools
 import gc
-import json
 import logging
 import os
 import shlex
@@ -48,7 +47,7 @@ from regatta.store.jobs import hosts_to_avoid
 
 MEASURING = ("preflight", "measure")  # rules whose jobs are submitted
 NOTHING_TO_START = {"exclusive": False, "cpus_per_rank": 1}
-NO_GATE = {"baseline_campaign": None, "margin": 0, "allocation_variation": 0, "undecided": "likely", "references": []}
+NO_GATE = {"baseline_campaign": None, "margin": 0, "allocation_variation": 0, "undecided": "likely"}
 ALL_CORES = 10_000  # Snakemake reduces it to what it has
 FOLDERS = ("batches", "cache", "launches", "logs", "preflight", "tables")  # of a results folder
 
@@ -245,7 +244,6 @@ class Session:
     def gate_options(self) -> str:
         """Return the options of gate.py that are set, quoted for a shell."""
         given = {name: self.gate[name] for name in ("margin", "allocation_variation", "undecided")}
-        given |= {"references": json.dumps(self.gate["references"])}
         return shlex.join(f"--{name.replace('_', '-')}={value}" for name, value in given.items() if value is not None)
 
     @property

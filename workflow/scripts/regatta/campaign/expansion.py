@@ -262,11 +262,13 @@ def _excluded(cell: Cell, rules: list[dict], uses: list[int]) -> str | None:
 
 def has_fields(cell: Cell, fields: dict) -> bool:
     """Return whether a cell has these values, each one or a list. Program parameters are strings, as written."""
-    allowed = {name: wanted if isinstance(wanted, list) else [wanted] for name, wanted in fields.items()}
-    texts = {name: [str(v).lower() if isinstance(v, bool) else str(v) for v in of] for name, of in allowed.items()}
     of_program = cell.user_parameters if cell.benchmark == programs.BENCHMARK else {}
-    known = {name: texts[name] if name in of_program else allowed[name] for name in allowed}
-    return all(cell.field(name) in values for name, values in known.items())
+    return all(_is_one_of(cell.field(name), wanted, name in of_program) for name, wanted in fields.items())
+
+
+def _is_one_of(value: object, wanted: object, is_text: bool) -> bool:
+    values = wanted if isinstance(wanted, list) else [wanted]
+    return value in ([str(of).lower() if isinstance(of, bool) else str(of) for of in values] if is_text else values)
 
 
 def whole(value: object) -> object:

@@ -5,7 +5,6 @@ primary time.
 """
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -219,12 +218,11 @@ def judge(
     margin: float = 0.05,
     allocation_variation: float | None = 0.0,
     undecided: str = LIKELY,
-    references: Sequence[dict] = (),
 ) -> Gate:
     """Return the result of the gate for a campaign, with all columns of its measurements.
 
     base: the baseline campaign. margin: allowed relative increase of a time. allocation_variation: see Gate; None: by
-    scheduler. undecided: policy. references: as in the campaign, with sizes in bytes.
+    scheduler. undecided: policy.
     """
     campaign, measurements, found, notes = results.campaign, results.measurements, None, []
     variation = allocation_variation_of(allocation_variation, *(of.campaign for of in (results, base) if of))
@@ -242,7 +240,7 @@ def judge(
     problems = [] if campaign.cells else ["no cell is planned"]
     if base and not compared and (measurements["status"] == "ok").any():
         problems.append(f"nothing to compare with in '{base.campaign.name}'")
-    pairs = {f"{pair.cell.id}: {pair.required}": pair for pair in reference_pairs(campaign, measurements, references)}
+    pairs = {f"{pair.cell.id}: {pair.required}": pair for pair in reference_pairs(campaign, measurements)}
     held = tuple(JudgedCell(name, pair.cell.benchmark, 0, compared=pair) for name, pair in pairs.items())
     return Gate(campaign.name, found, margin, cells, problems, notes, variation, undecided, held)
 

@@ -125,7 +125,7 @@ class FrozenCell(Cell):
 class FrozenCampaign:
     """A frozen campaign: docs/contracts.md. repeats: launches of each cell. imported: the files, None if measured.
 
-    benchmarks: declarations of those outside Regatta's tree, by name.
+    benchmarks: declarations of those outside Regatta's tree, by name. references: of the gate, None if there are none.
     """
 
     schema: int | None = None
@@ -146,6 +146,7 @@ class FrozenCampaign:
     skipped: tuple[FrozenCell, ...]
     imported: list[dict] | None = None
     benchmarks: Mapping[str, dict] | None = None
+    references: list[dict] | None = None
     other: Mapping[str, object] = dataclasses.field(default_factory=dict)
 
     @classmethod

@@ -174,6 +174,7 @@ def freeze_campaign(plan: Plan) -> FrozenCampaign:
 def _frozen_frame(plan: Plan) -> dict:
     """Return the frozen campaign without its cells."""
     data = plan.campaign.data
+    optional = {"sweep": data["sweep"], "benchmarks": plan.campaign.declared, "references": data["gate"]["references"]}
     return {
         "schema": 1,
         "name": plan.campaign.name,
@@ -182,9 +183,8 @@ def _frozen_frame(plan: Plan) -> dict:
         "text": plan.campaign.file.text,
         "cluster": plan.campaign.cluster,
         **{key: data[key] for key in ("device", "repeats", "seed", "isolation", "baseline", "versus")},
-        **({"sweep": data["sweep"]} if data["sweep"] else {}),
         **({"allocations": data["allocations"]} if data["allocations"] > 1 else {}),
-        **({"benchmarks": plan.campaign.declared} if plan.campaign.declared else {}),
+        **{name: value for name, value in optional.items() if value},
     }
 
 

@@ -95,13 +95,15 @@ def _check_campaign() -> Callable[[object], object]:
 
 @cache
 def frozen_schema() -> dict:
-    """Return workflow/schemas/frozen.yaml with the parameters of all benchmarks of Regatta."""
+    """Return workflow/schemas/frozen.yaml with the parameters of all benchmarks of Regatta, and references."""
     schema = load_schema("frozen")
     parts = schema["$defs"]
     kinds = {"integer": "size_or_unknown", "number": "number_or_unknown", "boolean": "flag_or_unknown"}
     axes = [axis for name in built_in_names() for axis in axes_of(name).values()]
     known = {axis.name: parts[kinds[axis.type]] for axis in axes if axis.type in kinds}
     parts["spec"]["properties"]["parameters"]["properties"] = known
+    gate = load_schema("campaign")["properties"]["gate"]["properties"]
+    parts["campaign"]["properties"]["references"] = gate["references"]
     return schema
 
 

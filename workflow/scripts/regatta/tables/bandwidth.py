@@ -31,6 +31,12 @@ def bus_factor(operation: str, num_ranks: int) -> float | None:
     return factor(num_ranks) if factor and num_ranks > 1 else None
 
 
+def has_bus_bandwidth(row) -> bool:
+    """Return whether the bus bandwidth of a cell is defined; the output of a program decides that."""
+    is_collective = row.benchmark == "collective"
+    return not is_collective or bus_factor(row.operation, row.nodes * row.gpus_per_node) is not None
+
+
 def peak_bus_bandwidth(operation: str, nodes: int, gpus_per_node: int, links: dict[str, float]) -> float | None:
     """Return the upper bound of bus bandwidth in GB/s for algorithms without reduction in the network.
 
@@ -92,16 +98,18 @@ def bus_bandwidths(values, times: Estimates) -> Estimates:
 
 
 OF_CALL = {"table": "bandwidth", "better": "larger", "benchmarks": ("collective",)}
+OF_BUS = OF_CALL | {"applies": has_bus_bandwidth}
 ALGBW = Column(
     *("algbw_gb_per_s", "algorithm bandwidth"),
     **OF_CALL,
+    applies=lambda row: not is_unknown(row.message_bytes),
     note="of pipelined calls",
     help="S / t",
     formula=lambda values: algorithm_bandwidths(values, values["time_s"]).mean,
 )
 BUSBW = Column(
     *("busbw_gb_per_s", "bus bandwidth"),
-    **OF_CALL | {"benchmarks": ("collective", "program")},
+    **OF_BUS | {"benchmarks": ("collective", "program")},
     interval="interval",
     note="of pipelined calls",
     help="algbw × factor: all_reduce 2(n−1)/n; all_gather, reduce_scatter, all_to_all (n−1)/n; broadcast, reduce,"
@@ -113,13 +121,13 @@ BUSBW = Column(
 )
 PEAK = Column(
     *("peak_gb_per_s", "peak"),
-    **OF_CALL,
+    **OF_BUS,
     help="upper bound of the bus bandwidth, from `links` in the cluster file",
     formula=peaks_of_links,
 )
 PEAK_SHARE = Column(
     *("peak_ratio", "share of peak"),
-    **OF_CALL,
+    **OF_BUS,
     shown_as="%",
     help="`busbw_gb_per_s` / `peak_gb_per_s`",
     formula=lambda values: values["busbw_gb_per_s"].mean / numbers(values["peak_gb_per_s"]),
@@ -133,6 +141,7 @@ PIPELINED_RATES = tuple(
         f"pipelined_{rate.name}",
         help="bandwidth computed from `pipelined_s`",
         benchmarks=("collective",),
+        applies=rate.applies,
         formula=formula,
     )
     for rate, formula in (

@@ -22,7 +22,7 @@ from regatta.model.frozen import FrozenCampaign
 from regatta.store.csv_files import SHAPE_COLUMNS, TYPES, custom_results
 from regatta.tables.baselines import SCRIPT, WITH_BASELINE
 from regatta.tables.counterparts import BaselineLookup
-from regatta.tables.estimates import Estimates, known_of, over_launches, reduced
+from regatta.tables.estimates import Estimates, known_of, over_launches, reduced, scale_of
 from regatta.tables.metrics import METRICS
 from regatta.tables.primary_times import primary_columns, with_primary
 
@@ -67,7 +67,7 @@ class CellValues:
         if benchmarks:
             values = np.where(self.is_of(*benchmarks)[:, None], values, np.nan)
         if over in (Over.GEOMETRIC, Over.ARITHMETIC):
-            return self.mean(values, over == Over.GEOMETRIC)
+            return self.mean(values, None if over == Over.GEOMETRIC else scale_of(values))
         if over == Over.MEDIAN_OF_ALL:
             has_all = np.isnan(values).sum(1) == np.isnan(self.ok).sum(1)
             return reduced(np.where(has_all[:, None], values, np.nan), np.median)
@@ -128,10 +128,10 @@ class CellValues:
         """Return the primary time of each cell, in seconds, moderated by benchmark."""
         return self.mean(self.primary_times)
 
-    def mean(self, values: np.ndarray, is_log: bool = True) -> Estimates:
+    def mean(self, values: np.ndarray, scale: np.ndarray | None = None) -> Estimates:
         """Return the mean over launches of each cell (`over_launches`). values: (cells, launches), NaN is unknown."""
-        is_known = values > 0 if is_log else ~np.isnan(values)
-        return over_launches(values, self.benchmark_of, self.batches(is_known), is_log)
+        is_known = values > 0 if scale is None else ~np.isnan(values)
+        return over_launches(values, self.benchmark_of, self.batches(is_known), scale)
 
     def batches(self, is_known: np.ndarray) -> np.ndarray:
         """Return the batch of each cell (`batch_of`), given which launches have a value."""

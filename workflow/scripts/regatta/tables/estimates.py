@@ -49,26 +49,37 @@ class Estimates:
         return Estimates(self.num, work / self.mean, work / self.high, work / self.low)
 
 
-def over_launches(values: np.ndarray, groups: np.ndarray, batches: np.ndarray, is_log: bool = True) -> Estimates:
+def over_launches(
+    values: np.ndarray, groups: np.ndarray, batches: np.ndarray, scale: np.ndarray | None = None
+) -> Estimates:
     """Return the mean over launches of each row with its interval, moderated by the variances of all rows.
 
-    values: (rows, launches), NaN is unknown. groups: the benchmark of each row. batches: of `batch_of`. With is_log,
-    means are geometric, and values of 0 or less are ignored. Without it, means are arithmetic, and all rows must share
-    a scale. The interval is the 95 % moderated t interval (regatta.core.moderation), of two launches their range.
+    values: (rows, launches), NaN is unknown. groups: the benchmark of each row. batches: of `batch_of`. scale: of each
+    row, in units of which rows vary alike; means are then arithmetic. Without it, they are geometric, and values of 0
+    or less are ignored. The interval is the 95 % moderated t interval (regatta.core.moderation), of two
+    launches their range.
     """
+    is_log = scale is None
     is_known = values > 0 if is_log else ~np.isnan(values)
     num, rows, launches = is_known.sum(1), is_known.any(1), is_known.any(0)
     mean, low, high = np.full((3, len(values)), np.nan)
     if rows.any():
         values = np.where(is_known, values, np.nan)
         part = values[np.ix_(rows, launches)]
-        found = mean_intervals(np.log(part) if is_log else part, groups[rows].astype(str), is_log, batches[rows])
+        part = np.log(part) if is_log else part / scale[rows, None]
+        found = mean_intervals(part, groups[rows].astype(str), is_log, batches[rows])
         ends = (found.shift, found.shift - found.half_width, found.shift + found.half_width)
-        mean[rows], low[rows], high[rows] = (np.exp(end) if is_log else end for end in ends)
+        mean[rows], low[rows], high[rows] = (np.exp(end) if is_log else end * scale[rows] for end in ends)
         low = np.where(num < MIN_LAUNCHES, reduced(values, np.min), low)
         high = np.where(num < MIN_LAUNCHES, reduced(values, np.max), high)
         mean = np.where(num == 1, low, mean)
     return Estimates(num, mean, *(np.where(num < 2, np.nan, end) for end in (low, high)))
+
+
+def scale_of(values: np.ndarray) -> np.ndarray:
+    """Return the scale of each row (`over_launches`): its mean if all known values are positive, else 1 for all."""
+    is_positive = np.all((values > 0) | np.isnan(values))
+    return reduced(values, np.mean) if is_positive else np.ones(len(values))
 
 
 def reduced(values: np.ndarray, reduce: Callable) -> np.ndarray:

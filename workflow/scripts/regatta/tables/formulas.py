@@ -70,13 +70,11 @@ def is_parallel(values) -> np.ndarray:
 def exposed_time(values) -> Estimates:
     """Return exposed communication: the mean over launches of the difference of two steps.
 
-    It may be 0 or negative, so its mean is arithmetic. Division by the cell's step gives all cells a common scale.
+    It may be 0 or negative, so its mean is arithmetic. Cells vary alike relative to their step.
     """
     whole, without = values.of_launches("whole_step_s"), values.of_launches("no_sync_s")
     whole = np.where(whole > 0, whole, np.nan)
-    step_s = reduced(whole, np.mean)
-    shares = (whole - without) / step_s[:, None]
-    return values.mean(shares, is_log=False).times(step_s).where(is_parallel(values))
+    return values.mean(whole - without, reduced(whole, np.mean)).where(is_parallel(values))
 
 
 def exposed_kinds(values) -> np.ndarray:

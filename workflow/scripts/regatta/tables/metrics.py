@@ -9,6 +9,7 @@ from dataclasses import replace
 import numpy as np
 
 from regatta.core.statistics import PERCENTILES
+from regatta.core.text import is_unknown
 from regatta.kit.columns import EACH, FLAG, MICROSECONDS, PIPELINED, REAL, SYNCHRONIZED, TEXT, WHOLE, Column, Over
 from regatta.store.csv_files import result_column
 from regatta.store.records import MEMORY_BYTES
@@ -121,6 +122,7 @@ EPOCH_TIMES = tuple(
 
 RATE = {"table": "throughput", "better": "larger", "benchmarks": STEPS}
 COST = {"table": "throughput", "benchmarks": STEP_OF_MODEL} | TIME
+OF_TOKENS = {"applies": lambda row: row.benchmark in SCRIPTS or not is_unknown(row.context_length)}
 THROUGHPUT = Column(
     *("throughput_samples_per_s", "throughput"),
     **RATE,
@@ -139,7 +141,7 @@ PER_RANK = Column(
 )
 TOKENS = Column(
     *("throughput_tokens_per_s", "throughput"),
-    **RATE,
+    **RATE | OF_TOKENS,
     help="X(n) × `context_length`, or n `tokens_per_step` / T of a script. Empty for images",
     formula=formulas.token_rate,
 )
@@ -151,7 +153,7 @@ COST_OF_SAMPLES = Column(
 )
 COST_OF_TOKENS = Column(
     *("cost_hours_per_million_tokens", "cost"),
-    **COST,
+    **COST | OF_TOKENS,
     help="{hours} per million tokens: cost of samples / `context_length`. Empty for images",
     formula=lambda values: values[COST_OF_SAMPLES.name].times(1 / values.parameter("context_length")),
 )
@@ -212,9 +214,10 @@ NUM_SAMPLES = Column(
 # Gradient communication, and the alternating steps of scripts.
 
 
+OF_SYNC = OF_STEP | {"applies": lambda row: row.nodes * row.gpus_per_node > 1 and row.strategy != "fsdp"}
 EXPOSED = Column(
     *("exposed_s", "exposed communication"),
-    **OF_STEP | MS | {"better": "smaller", "interval": "exposed_interval"},
+    **OF_SYNC | MS | {"better": "smaller", "interval": "exposed_interval"},
     help="`whole_step_s` − `no_sync_s` in each launch, then the arithmetic mean over launches. Includes all costs of"
     " synchronization, such as copies into buckets. Can be negative if it is smaller than the noise",
     formula=formulas.exposed_time,
@@ -224,7 +227,7 @@ EXPOSED_KIND = Column(
 )
 EXPOSED_SHARE = Column(
     *("exposed_share_ratio", "exposed share of the step"),
-    **OF_STEP,
+    **OF_SYNC,
     shown_as="%",
     better="smaller",
     key="exposed_percent",
@@ -234,7 +237,7 @@ EXPOSED_SHARE = Column(
 )
 HIDDEN = Column(
     *("hidden_ratio", "hidden communication"),
-    **OF_STEP,
+    **OF_SYNC,
     shown_as="%",
     better="larger",
     help="1 − exposed / `communication_s` in each launch, then the arithmetic mean over launches: the share of"
@@ -272,8 +275,9 @@ ERROR_HELP = (
     "largest absolute and relative difference of an all_reduce from the float64 sum. Maximum over ranks, launches and"
     " at most 262,144 evenly spaced elements. Inputs are in (0, 1], rounded to the dtype, so there is no cancellation"
 )
+OF_SUM = {"benchmarks": CALLS, "applies": lambda row: row.operation == "all_reduce"}
 ERRORS = tuple(
-    result_column(name, help=ERROR_HELP, source=name, over=Over.LARGEST, benchmarks=CALLS)
+    result_column(name, help=ERROR_HELP, source=name, over=Over.LARGEST, **OF_SUM)
     for name in ("max_abs_error", "max_rel_error")
 )
 LAYER_ERRORS = tuple(

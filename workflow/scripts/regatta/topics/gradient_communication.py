@@ -38,7 +38,8 @@ STEPS = (
 
 
 OTHER_BUCKETS = "other bucket sizes"
-PLOT = Plot("strategies", EXPOSED_SHARE, None, STEPS, series_fields, workload, context=OTHER_BUCKETS)
+SHARE = replace(EXPOSED_SHARE, applies=None)  # so that a strategy without a step to compare with has a row
+PLOT = Plot("strategies", SHARE, None, STEPS, series_fields, workload, context=OTHER_BUCKETS)
 
 
 def parallel_cells(data: ReportData) -> pd.DataFrame:
