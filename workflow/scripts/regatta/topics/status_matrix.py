@@ -148,13 +148,14 @@ def _summary(squares: Collection[Square]) -> str:
 def status_matrix(data: ReportData) -> Matrix:
     """Return a square for each workload, stack and shape of the campaign, also of skipped cells.
 
-    Rows that only say 100 %, by definition, of measured baselines are left out.
+    Rows that only say 100 %, by definition, of measured baselines are left out, also if their other cells are skipped.
     """
     cells = data.campaign.all_cells
     of_benchmarks = {name: of for name, (of, _) in values_of(data).items()}
     squares = best_squares(data, cells, of_benchmarks, partial(_shown, data))
-    others = {(one.group, one.row) for one in squares if one.state != BASELINE}
-    squares = tuple(one for one in squares if (one.group, one.row) in others)
+    bare = {(one.group, one.row) for one in squares if one.state == BASELINE}
+    bare -= {(one.group, one.row) for one in squares if one.state not in (BASELINE, "skipped")}
+    squares = tuple(one for one in squares if (one.group, one.row) not in bare)
     notes = [f"Number: {'; '.join(dict.fromkeys(text for _, text in values_of(data).values()))}"]
     if any(square.level for square in squares):
         notes.append("Color: efficiency (lighter is lower); baselines, 100 by definition, are not colored")
