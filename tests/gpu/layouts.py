@@ -3,11 +3,12 @@
   python3 tests/gpu/layouts.py 2-ranks --folder DIR               on a GPU, with NCCL
   python3 tests/gpu/layouts.py 2-ranks --folder DIR --device cpu  rehearsal with gloo
 
-Several ranks share a GPU with NCCL_MULTI_RANK_GPU_ENABLE (experimental, NCCL 2.30), or are emulated nodes, which talk
-over sockets, with a different NCCL_HOSTID per rank; never both. run_batches.py measures the cells of a batch that is made
-here. Its launch files are in DIR, outside of any campaign, their cells are in none, and each record has a note: so no
-comparison, index or gate reads them. DIR/layout.json is written after each step. Exit status: 0 if everything was as
-expected: results checked, the hang ended as a timeout, the cell after it ok, and no process left.
+Several ranks share a GPU with NCCL_MULTI_RANK_GPU_ENABLE (experimental, NCCL 2.30; with an older torch, set LD_PRELOAD to
+a newer libnccl.so.2), or are emulated nodes, which talk over sockets, with a different NCCL_HOSTID per rank; never both.
+run_batches.py measures the cells of a batch that is made here. Its launch files are in DIR, outside of any campaign,
+their cells are in none, and each record has a note: so no comparison, index or gate reads them. DIR/layout.json is
+written after each step. Exit status: 0 if everything was as expected: results checked, the hang ended as a timeout, the
+cell after it ok, and no process left.
 """
 
 import argparse
