@@ -237,8 +237,7 @@ def pairs_block(compared: list[CampaignsCompared], pairs: pd.DataFrame, path: Pa
     if any(links):
         block["cells"]["reports"] = [None] * len(rows)
         reports = {"key": "reports", "label": "Reports", "group": "links", "links": links}
-        reports |= entry | {"is_shown": False, "help": "the cell in the report of each campaign"}
-        block["columns"].append(reports)
+        block["columns"].append(reports | entry | {"help": "the cell in the report of each campaign"})
     return block | {"order": list(range(len(rows))), "band": f"{band:.1f}%"}
 
 
