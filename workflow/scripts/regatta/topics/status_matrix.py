@@ -22,6 +22,7 @@ from regatta.tables.reported import VALUE, in_unit
 from regatta.topics.base import ReportData, Topic, best_row, lacking_text, once_per_report
 from regatta.topics.custom import judged_columns
 from regatta.topics.scripts import STEP_TIME
+from regatta.topics.warnings_section import marks, warnings
 
 BASELINE = "baseline"  # state of a square with 100 % by definition
 MARK_OF = {"failed": BAD_MARK, "missing": MARKS["not_measured"], "skipped": MARKS["skipped"]}
@@ -148,13 +149,15 @@ def _summary(squares: Collection[Square]) -> str:
 def status_matrix(data: ReportData) -> Matrix:
     """Return a square for each workload, stack and shape of the campaign, also of skipped cells.
 
-    Rows that only say 100 %, by definition, of measured baselines are left out, also if their other cells are skipped.
+    Rows that only say 100 %, by definition, of measured baselines without a warning, or skipped, are left out.
     """
     cells = data.campaign.all_cells
     of_benchmarks = {name: of for name, (of, _) in values_of(data).items()}
     squares = best_squares(data, cells, of_benchmarks, partial(_shown, data))
+    marked, empty = marks(data, warnings(data)).keys(), (BASELINE, "skipped")
+    telling = [one for one in squares if one.state not in empty or not marked.isdisjoint(one.cells)]
     bare = {(one.group, one.row) for one in squares if one.state == BASELINE}
-    bare -= {(one.group, one.row) for one in squares if one.state not in (BASELINE, "skipped")}
+    bare -= {(one.group, one.row) for one in telling}
     squares = tuple(one for one in squares if (one.group, one.row) not in bare)
     notes = [f"Number: {'; '.join(dict.fromkeys(text for _, text in values_of(data).values()))}"]
     if any(square.level for square in squares):
