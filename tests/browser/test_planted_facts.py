@@ -92,6 +92,91 @@ def make_imported(folder: Path):
     return said(imported(folder, "nccl-13-columns.txt").data)
 
 
+def make_pairs(folder: Path):
+    from synthetic import analyse
+    from synthetic_sweep import sweep_campaign, write_sweep
+
+    names = [f"n{i:02d}" for i in range(1, 17)]
+    slow = {("n07", ""): 1.25, ("n03, n12", ""): 1 / 0.41}
+    return said(analyse(write_sweep(folder, sweep_campaign(names, "pairs", messages=(2**28,)), slow)))
+
+
+def make_script(folder: Path):
+    from synthetic import analyse
+    from synthetic_own import write_own
+
+    return said(analyse(write_own(folder)))
+
+
+def make_collectives(folder: Path):
+    """Write collectives alone, whose all-reduces of 64 KiB take twice as long as their model."""
+    from planted import plant
+    from synthetic import CLUSTER, analyse, cluster_campaign
+
+    def seconds(spec: dict, *_) -> float:
+        is_dropped = spec["parameters"].get("message_bytes") == 65536 and spec["nodes"] == 8
+        return CLUSTER.seconds(spec | {"stack": {"name": "same"}}) * (2 if is_dropped else 1)
+
+    campaign = cluster_campaign()
+    cells = [cell for cell in campaign["cells"] if cell["spec"]["benchmark"] == "collective"]
+    cells = [cell for cell in cells if cell["spec"]["stack"]["name"] == "contained"]
+    return said(analyse(plant(folder, campaign | {"cells": cells, "name": "collectives"}, seconds)))
+
+
+def make_bad_night(folder: Path):
+    from synthetic import analyse
+    from synthetic_failures import write_failing
+
+    return said(analyse(write_failing(folder)))
+
+
+def later(folder: Path, names: dict[str, float], cells: list[dict], is_slower) -> list[Path]:
+    """Write a results folder for each name, a day after the one before, in which some cells take `factor` as long."""
+    from comparison_results import write_folder
+    from synthetic import CLUSTER
+
+    rng, found = random.Random(1), []
+    for day, (name, factor) in enumerate(names.items(), start=10):
+        times = []
+        for cell in cells:
+            time = CLUSTER.seconds(cell["spec"] | {"stack": {"name": "same"}})
+            time *= factor if is_slower(cell["spec"]) else 1
+            times.append((cell, [time * rng.lognormvariate(0, 0.004) for _ in range(6)]))
+        found.append(write_folder(folder / name, times, str(day), {"torch": f"2.{day - 8}.0"}))
+        (folder / name / "report.html").touch()
+    return found
+
+
+def of_contained() -> list[dict]:
+    from synthetic import cluster_campaign
+
+    return [cell for cell in cluster_campaign()["cells"] if cell["spec"]["stack"]["name"] == "contained"]
+
+
+def make_versions(folder: Path):
+    from regatta.compare.campaigns import compare_campaigns, read_campaign
+    from regatta.compare.comparison_output import comparison_page
+
+    names = {"v1": 1.0, "v2": 1.0, "v3": 1.12, "v4": 1.0, "v5": 1.0}
+    folders = later(folder, names, of_contained(), lambda spec: (spec["benchmark"], spec["nodes"]) == ("train_step", 8))
+    base, *others = map(read_campaign, folders)
+    page = folder / "compare.html"
+    page.write_text(comparison_page([compare_campaigns(base, of, 0.05) for of in others], page), "utf-8")
+    return page, None
+
+
+def make_nights(folder: Path):
+    from test_index_page import write_answer
+
+    from regatta.compare.index import write_index
+
+    names = {f"night-{n:02d}": 1.3 if n == 10 else 1.0 for n in range(1, 11)}
+    cells = [cell for cell in of_contained() if cell["spec"]["parameters"].get("model") != "resnet101"]
+    for day, path in enumerate(later(folder, names, cells, lambda _: True), start=10):
+        write_answer(path, str(day))
+    return write_index(folder), None
+
+
 MAKERS = {
     "laptop": make_laptop,
     "stacks": make_stacks,
@@ -99,6 +184,12 @@ MAKERS = {
     "comparison": make_comparison,
     "sweep": make_sweep,
     "imported": make_imported,
+    "bad night": make_bad_night,
+    "pairs": make_pairs,
+    "script": make_script,
+    "collectives": make_collectives,
+    "versions": make_versions,
+    "nights": make_nights,
 }
 
 
