@@ -29,7 +29,6 @@ from regatta.topics.base import (
     FASTEST,
     ReportData,
     best_row,
-    complete_rows,
     fastest_of_groups,
     on_most_ranks,
     once_per_report,
@@ -109,11 +108,6 @@ def findings(data: ReportData) -> list[Finding]:
     return [_summary(data), *shown, *(finding for finding in found if finding.kind == "baseline_suspect")]
 
 
-def candidates(rows: Sequence[Row]) -> list[Row]:
-    """Return the measured cells of the largest world size; if any have all their launches, those alone."""
-    return complete_rows(_on_most_ranks(rows))
-
-
 def _on_most_ranks(rows: Sequence[Row]) -> list[Row]:
     return on_most_ranks([row for row in rows if not is_unknown(row.step_s)])
 
@@ -138,7 +132,7 @@ def efficiency_findings(data: ReportData) -> list[Finding]:
     parts of the loss whose factor may be 1.
     """
     known = [[row for row in rows if _has_efficiency(row)] for rows in workloads(data)]
-    groups = [candidates(rows) for rows in known if rows]
+    groups = [_on_most_ranks(rows) for rows in known if rows]
     times, lookup = times_by_cell(data.measurements), BaselineLookup(data.campaign.cells_of("train_step"))
     best = fastest_of_groups(data, groups, THROUGHPUT)
     parts = [lookup.parts(lookup.cells[row.cell]) for row, _ in best]
@@ -192,7 +186,7 @@ def _throughputs(data: ReportData) -> list[Finding]:
 
     Workloads are not compared.
     """
-    highest = [best_row(of, THROUGHPUT) for rows in workloads(data) if (of := candidates(rows))]
+    highest = [best_row(of, THROUGHPUT) for rows in workloads(data) if (of := _on_most_ranks(rows))]
     most = max((row.world_size for row in highest), default=0)
     num_largest, found = sum(row.world_size == most for row in highest), []
     for row in sorted(highest, key=lambda row: row.world_size != most)[:MOST_THROUGHPUTS]:
