@@ -271,7 +271,6 @@ def efficiencies(case):
             continue
         ranks = max(specs[cell]["ranks"] for cell in known)
         known = [cell for cell in known if specs[cell]["ranks"] == ranks]
-        known = [cell for cell in known if len(steps[cell]) == case.repeats] or known
         best = min(known, key=lambda cell: geometric_mean(steps[cell].values()))
         own, reference = paired(case, steps, best, baseline)
         ratio = geometric_mean(reference) / geometric_mean(own)

@@ -13,7 +13,16 @@ from pathlib import Path
 import pytest
 from formats_files import NEEDS, run_import
 from planted import Said, plant, plant_tables
-from synthetic import CLUSTER, LAPTOP, analyse, cluster_campaign, collective_cell, laptop_campaign, make_campaign
+from synthetic import (
+    CLUSTER,
+    LAPTOP,
+    analyse,
+    cluster_campaign,
+    collective_cell,
+    edit_records,
+    laptop_campaign,
+    make_campaign,
+)
 from synthetic import train_cell as train
 from synthetic_sweep import sweep_campaign, write_sweep
 from synthetic_waits import write_waits
@@ -443,3 +452,67 @@ def test_a_line_keeps_one_configuration_and_has_a_gap_where_that_failed(lossy):
     assert {buckets[block["cells"]["id"][cells[place]]] for place in of_line} == {25}
     assert [float(ranks[place]) for place in of_line] == [2, 4, 8]
     assert [float(values[place] or "nan") for place in of_line] == pytest.approx([100, nan, 100], abs=2, nan_ok=True)
+
+
+# 9. Facts that lower the confidence, or stand in a line of the summary.
+
+
+def test_a_drop_of_bandwidth_at_one_size_lowers_the_confidence(tmp_path):
+    cells = [collective_cell(1024 * 4**i, *shape, **GPU) for shape in ((1, 4), (8, 4)) for i in range(11)]
+
+    def seconds(spec: dict, *_) -> float:
+        is_dropped = (spec["nodes"], spec["parameters"]["message_bytes"]) == (8, 2**16)
+        return CLUSTER.seconds(spec) * (1.79 if is_dropped else 1)
+
+    confidence = Said(analyse(plant(tmp_path / "r", gpu_campaign(cells, repeats=5), seconds))).lines["confidence"]
+    [drop] = confidence["slow_sizes"]
+    assert (confidence["word"], drop["message_bytes"]) == ("fair", 2**16)
+    assert drop["ratio"] == pytest.approx(1.79, rel=0.05)
+
+
+def noisy(folder: Path, is_disturbed) -> dict:
+    """Return the line on confidence of a campaign in which some launches take 1.4 times as long."""
+    shapes = ((1, 2), (1, 4), (2, 4))
+    cells = [train(model, 1, 1, "none", None, **GPU) for model in MODELS[:4]]
+    cells += [train(model, *shape, "ddp", n, **GPU) for model in MODELS[:4] for shape in shapes for n in (1, 25)]
+
+    def seconds(spec: dict, repeat: int, _) -> float:
+        return 0.1 * (1.4 if repeat == 2 and is_disturbed(spec["parameters"]["model"], spec["gpus_per_node"]) else 1)
+
+    return Said(analyse(plant(folder, gpu_campaign(cells, repeats=5), seconds))).lines["confidence"]
+
+
+def test_a_disturbed_launch_of_a_baseline_lowers_the_confidence(tmp_path):
+    confidence = noisy(tmp_path / "r", lambda model, gpus: (model, gpus) == (MODELS[1], 1))
+    assert (confidence["word"], confidence["varying_baselines"]["num_relative"]) == ("fair", 6)
+    assert confidence["varying_baselines"]["worst_ratio"] == pytest.approx(0.4, rel=0.1)
+
+
+def test_the_noisy_model_is_named(tmp_path):
+    confidence = noisy(tmp_path / "r", lambda model, gpus: model == MODELS[1] and gpus > 1)
+    assert confidence["num_varying"] == 6
+    assert [of["value"] for of in confidence["variation"]["pattern"]["conditions"]] == ["ResNet-34"]
+
+
+def test_a_timeout_beside_six_failures_of_another_cause_is_counted(tmp_path):
+    cells = [train("resnet50", 1, 1, "none", None, **GPU)] + [train("resnet50", 1, 4, "ddp", n, **GPU) for n in (1, 25)]
+
+    def fault(spec: dict, repeat: int, _) -> tuple | None:
+        if spec["parameters"]["bucket_cap_mb"] == 25 and repeat < 6:
+            return "out_of_memory", "setup", "rank 2 on n01: OutOfMemoryError: CUDA out of memory."
+        is_late = (spec["parameters"]["bucket_cap_mb"], repeat) == (1, 6)
+        return ("timeout", "measure", "no record within 600 s (cell_seconds)") if is_late else None
+
+    folder = plant(tmp_path / "r", gpu_campaign(cells, repeats=7), lambda *_: 0.1, fault)
+    failed = Said(analyse(folder)).lines["failed"]
+    assert (failed["num_failed"], failed["num_of_cause"], failed["others"]) == (7, 6, {"timeout": 1})
+
+
+def test_exposed_communication_stands_in_the_line_on_scaling(tmp_path):
+    cells = [train("resnet50", 1, 1, "none", None, **GPU), train("resnet50", 1, 4, "ddp", 25, **GPU)]
+    folder = plant(tmp_path / "r", gpu_campaign(cells, repeats=5), lambda *_: 0.1)
+    for record in edit_records(folder):
+        whole = record["samples_ns"]
+        if len(whole) == 4:
+            record["parts_ns"] = {"step": whole, "no_sync": [[int(0.65 * ns) for ns in rank] for rank in whole]}
+    assert Said(analyse(folder)).lines["scaling"]["exposed_share_ratio"] == pytest.approx(0.35, abs=0.01)

@@ -52,6 +52,7 @@ HALF_BANDWIDTH = Column(
 SIZES = "number of measured sizes, smallest and largest"
 DEVIATION = "largest relative deviation between model and measured time (0.1 is 10 %); root mean square of"
 DEVIATION += " ln(model/measured)"
+SLOW_SIZE = "the one size whose time exceeds the model by more than 25 %, and time / model; empty if several deviate"
 REFUSAL = "why nothing was fitted; only sizes and launches are then filled"
 COMMUNICATION_MODELS = Columns(
     *(Column(name, type=CELL[name]) for name in MODEL),
@@ -62,6 +63,7 @@ COMMUNICATION_MODELS = Columns(
     *(*PARAMETERS, HALF_BANDWIDTH),
     Column("max_residual_ratio", "largest deviation", shown_as="%", table="models", help=DEVIATION),
     Column("rms_log_residual", help=DEVIATION),
+    *(Column(name, help=SLOW_SIZE) for name in ("slow_size_bytes", "slow_size_ratio")),
     Column("left_out", type=TEXT, help="why a parameter is empty"),
     Column("refusal", "fitted model", TEXT, group=OF_CURVE, benchmarks=("collective",), help=REFUSAL),
 )
@@ -97,6 +99,9 @@ def _model(cells: list[dict], launches: dict[tuple, list[dict]]) -> dict:
         factor = three(distinct[-1] / distinct[0])
         return row | {"refusal": f"largest / smallest size is {factor}; a fit needs at least {MIN_RANGE}"}
     form, fit, (low, high, kind), left_out = _best_form(sizes, seconds, complete)
+    excess = np.exp(-fit.log_residuals)
+    if (np.exp(np.abs(fit.log_residuals)) > 1 + MAX_RESIDUAL).sum() == (excess > 1 + MAX_RESIDUAL).sum() == 1:
+        row |= {"slow_size_bytes": int(sizes[excess.argmax()]), "slow_size_ratio": float(excess.max())}
     if refusal := _misses(sizes, fit):
         return row | {"refusal": refusal}
     ends = dict(zip(form, np.transpose([fit.parameters, low, high]), strict=True))

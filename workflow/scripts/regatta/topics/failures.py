@@ -91,6 +91,7 @@ KINDS = (
         ),
         parts=(
             ("{statuses}", "most common: {most} {what}", "{what}"),
+            "others: {others}",
             "{missing}",
             ("{lost} lost to failures, and {num_lost_unknown:failure} of unknown duration", "{lost} lost to failures"),
             "{idle} idle ({idle_ratio:number} of the allocated time; {measuring_ratio:number} was measuring)",
@@ -191,8 +192,11 @@ def _summary(data: ReportData, planned: pd.DataFrame) -> Finding:
         parts = (status_text(most["status"], most["phase"]), shared, there and f"on {there}")
         what = ", ".join(filter(None, parts)) + (f": {one_line(most['cause'], MOST_OF_CAUSE)}" if most["cause"] else "")
         words |= {"what": what, "most": num if num < failed.total() else None}
+        others = Counter(failed) - Counter({most["status"]: num})
+        values["others"] = dict(others.most_common())
+        words["others"] = ", ".join(f"{num} {status_text(status)}" for status, num in others.most_common())
         if num == 1 < failed.total():  # no cause is more common than the others
-            words["statuses"] = ", ".join(f"{num} {status_text(status)}" for status, num in failed.most_common())
+            words |= {"statuses": f"1 {status_text(most['status'])}, {words['others']}", "others": None}
     for late in (of for of in data.findings_of(LAUNCHES) if of.kind == "loaded_timeouts"):
         values["loaded_timeouts"] = late.numbers
         words["loaded"] = late.text.removesuffix(".")

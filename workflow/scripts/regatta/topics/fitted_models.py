@@ -4,14 +4,15 @@ The page has the parameters of accepted models; the cell drawer states why a cur
 """
 
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import replace
 
 import pandas as pd
 
 from regatta.core.names import PLACE, SEPARATOR, CellName, cell_names
-from regatta.core.text import duration, ranks_word, size
+from regatta.core.text import duration, ranks_word, size, three
 from regatta.kit.columns import TEXT, Column
-from regatta.kit.kinds import RESULT, Kind, Value
+from regatta.kit.kinds import FAIR, RESULT, Kind, Value
 from regatta.report.findings import Finding, of_rows
 from regatta.report.panels import Section, Table, full_names
 from regatta.tables import amdahl, latency_model
@@ -89,6 +90,14 @@ KINDS = (
         " time per sample on one rank that more ranks do not shorten. Rejected if residuals exceed the noise of the"
         " cells. Predicted: efficiency on twice the largest n, if the law still holds there.",
     ),
+    Kind(
+        *("slow_size", FAIR),
+        lead="Bandwidth drops at one size: {name}, {size} takes {times} as long as the other sizes predict.",
+        advice="Typical of a change of algorithm or protocol. Measure sizes around it, and with other settings"
+        " (NCCL_ALGO, NCCL_PROTO).",
+        next_step="measure sizes around {size}, also with another NCCL_ALGO or NCCL_PROTO",
+        key="slow_sizes[]",
+    ),
     Kind("rejected_fits", RESULT, "{what}: {num} of {num_curves} curves have no model.", ("Reasons: {listed}.",)),
 )
 
@@ -101,10 +110,11 @@ def reason_of(refusal: str) -> str:
 def findings(data: ReportData) -> list[Finding]:
     """Return the latency/bandwidth crossover of each operation, the scaling law, and how many curves have no model."""
     tables = {name: data.tables[name] for name in ("communication_models", "scaling_models")}
+    slow = list(_slow_sizes(data))
     rejected = {name: table[table["max_residual_ratio"].isna()] for name, table in tables.items()}
     if all(len(rejected[name]) == len(table) for name, table in tables.items()):
-        return []  # no section
-    found = [*crossover_sizes(data), *_scaling_law(data)]
+        return slow  # no section
+    found = [*slow, *crossover_sizes(data), *_scaling_law(data)]
     for name, rows in rejected.items():
         reasons = Counter(map(reason_of, rows["refusal"]))
         values = {"num": len(rows), "num_curves": len(tables[name]), "reasons": dict(reasons)}
@@ -112,6 +122,20 @@ def findings(data: ReportData) -> list[Finding]:
         if len(rows):
             found.append(_finding(data, "rejected_fits", values, name, rows, words))
     return found
+
+
+def _slow_sizes(data: ReportData) -> Iterator[Finding]:
+    """Yield a warning for each curve on several ranks in which one size takes far longer than the others predict."""
+    models, cells = data.tables["communication_models"], data.cells_of("collective")
+    rows = models[(models["slow_size_ratio"].notna() & (models["world_size"] > 1)).fillna(False)]
+    for row in named_rows(rows, models, "collective").itertuples():
+        of_row = rows.loc[[row.Index]]
+        values = {"message_bytes": int(row.slow_size_bytes), "ratio": float(row.slow_size_ratio)}
+        words = {"name": row.name, "size": size(values["message_bytes"])}
+        words["times"] = f"{three(values['ratio'], 2)}\N{MULTIPLICATION SIGN}"
+        slow = cells[cells["cell"].isin(cells_of_curves(data, "communication_models", of_row))]
+        slow = slow.loc[slow["message_bytes"] == row.slow_size_bytes, "cell"]
+        yield Finding("slow_size", values, (of_rows("communication_models", of_row),), tuple(slow), words=words)
 
 
 def crossover_sizes(data: ReportData) -> list[Finding]:

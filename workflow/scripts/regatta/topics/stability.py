@@ -30,8 +30,7 @@ DISAGREEMENT_RATIO = 0.05  # range of launches over their median
 CELLS_GOOD_RATIO, CELLS_LOW_RATIO = 0.2, 0.5  # shares of varying cells above which confidence is fair, and low
 SHARE = Column("share_ratio", shown_as="%", figures=2)
 LIMIT, GOOD, LOWEST = (f"{100 * ratio:g} %" for ratio in (DISAGREEMENT_RATIO, CELLS_GOOD_RATIO, CELLS_LOW_RATIO))
-VARIES = f"variation between launches above {LIMIT} in"
-VARIATION = f"{VARIES[1:]} {{num}} of {{num_cells:cell}}."
+VARIATION = f"ariation between launches above {LIMIT} in {{num}} of {{num_cells:cell}}."
 WHERE = "Where: {where} ({num_inside}), {num_outside} elsewhere."
 NOISY = "Check for other load, clock changes and process placement. More launches (repeats) narrow intervals."
 IMPORT_MORE = "mport the output of at least {least_runs} runs of the same command"
@@ -49,6 +48,13 @@ KINDS = (
             ("variation", FAIR, f"V{VARIATION}", QUIETER),
             ("some_variation", NOTE, f"V{VARIATION}", ""),
         )
+    ),
+    Kind(
+        *("varying_baseline", FAIR, "Baseline varies by {worst_ratio:number} between launches: {worst}."),
+        parts=("{num_relative:efficiency/efficiencies} are relative to baselines that vary above " + LIMIT + ".",),
+        advice=NOISY,
+        next_step="measure the baseline again: add launches with `repeats`, `{run}`",
+        key="varying_baselines",
     ),
     Kind(
         *("single_launches", LOW, "Single launches: {num} of {num_cells:cell} have no second valid launch."),
@@ -173,6 +179,11 @@ def _between_launches(data: ReportData) -> list[Finding]:
             counts = dict(zip(("num_inside", "num_outside"), pattern.counts_text(), strict=True))
             words |= {"where": pattern.text(data.device)} | counts
         found.append(Finding(kind, values, (source,), tuple(large.index), words=words))
+    relative = ranges[(ranges["baseline"].isin(large.index) & (ranges["baseline"] != ranges["cell"])).fillna(False)]
+    if baselines := [cell for cell in large.index if cell in set(relative["baseline"])]:
+        values = {"num_relative": len(relative), "worst_ratio": Value(RANGE, float(large[baselines[0]]))}
+        words, source = {"worst": data.names[baselines[0]]}, of_cells("cells", baselines)
+        found.append(Finding("varying_baseline", values, (source,), tuple(baselines), words=words))
     cells = data.campaign.cells
     if few := tuple(cell.id for cell in cells if data.campaign.repeats_of(cell) < MIN_LAUNCHES):
         values, source = {"num": len(few), "num_cells": len(cells)}, Source(data.campaign.source, what="repeats")

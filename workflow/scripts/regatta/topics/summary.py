@@ -18,7 +18,7 @@ from regatta.store.history import ALWAYS_RETRIED
 from regatta.tables.facts import own_facts
 from regatta.topics.base import ReportData, invalid_cells, once_per_report, unreliable_cells
 from regatta.topics.comparison.comparison_section import change_by_pair
-from regatta.topics.stability import VARIES, counts_of_variation
+from regatta.topics.stability import LIMIT, counts_of_variation
 
 # Word of a mark -> its sign and CSS class. What is unknown or open is never good.
 MARKS = {
@@ -56,8 +56,9 @@ CONFIDENCE = Kind(
     parts=(
         (
             "{listed}",
-            f"{VARIES} {{num_varying}} of {{num_cells:cell}}",
-            f"{VARIES} 0 of {{num_cells:cell}}",
+            f"{{num_varying}} of {{num_cells:cell}} vary by more than {LIMIT} between launches: {{where}}",
+            f"{{num_varying}} of {{num_cells:cell}} vary by more than {LIMIT} between launches",
+            f"none of {{num_cells:cell}} varies by more than {LIMIT} between launches",
             "no ranges",
         ),
     ),
@@ -162,7 +163,9 @@ def confidence(data: ReportData) -> Finding:
         elif name and finding.rank != SUMMARY:
             values[name] = values.get(name) or finding.numbers
     values |= {"reasons": reasons, "num_unreliable": len(unreliable_cells(data))}
-    return Finding("confidence", values, (), (), "warnings", {"listed": "; ".join(texts)}, CONFIDENCE)
+    where = next((of.words.get("where") for of in data.findings if of.declared.key == "variation"), None)
+    words = {"listed": "; ".join(texts), "where": where}
+    return Finding("confidence", values, (), (), "warnings", words, CONFIDENCE)
 
 
 def to_do_next(data: ReportData) -> Finding:

@@ -21,7 +21,7 @@ from regatta.tables.baselines import (
 )
 from regatta.tables.counterparts import BaselineLookup
 from regatta.tables.facts import values_by
-from regatta.tables.metrics import THROUGHPUT
+from regatta.tables.metrics import EXPOSED_SHARE, THROUGHPUT
 from regatta.tables.pairs import compared_steps
 from regatta.tables.primary_times import times_by_cell
 from regatta.topics import base
@@ -38,6 +38,7 @@ WORKLOAD = [name for name, axis in axes_of("train_step").items() if not axis.is_
 MOST_EFFICIENCIES, MOST_THROUGHPUTS = 4, 3  # among the findings
 MOST_LAUNCHES = 100  # that are advised
 ROUNDING = 1e-3  # the product of the factors may differ from the efficiency by the rounding of the tables
+LEAST_EXPOSED = 0.1  # share of the step, above which the summary names exposed communication
 SUSPECT_RATIO = 1.1  # an efficiency above says that the baseline was slow
 
 KINDS = (
@@ -52,6 +53,7 @@ KINDS = (
         parts=(
             "lowest: {lowest}, highest: {highest}",
             "losses: {losses} percentage points",
+            "exposed communication: {exposed_share_ratio:number} of the step",
             "more launches are needed: {open}",
             "baseline implausible, as the efficiency is above 110 %: {suspect}",
             "no result on {missing_size} {ranks}: {missing}",
@@ -304,6 +306,9 @@ def _summary(data: ReportData) -> Finding:
         words |= {"best_open": best.values["efficiency"]}
         words |= {"open": [names[best.cells[0]]]} if len(still_open) == 1 else {}
     words |= {"missing": [_workload(data.cell_names[cell]) for cell in missing]}
+    shares = data.cells_of("train_step").set_index("cell")[EXPOSED_SHARE.name].reindex([of.cells[0] for of in found])
+    if (shares > LEAST_EXPOSED).any():
+        values[EXPOSED_SHARE.name] = Value(EXPOSED_SHARE, float(shares.max()))
     words |= {"missing_size": max(missing.values(), default=None), "sharing": threads_text(data) and ranks}
     cells = tuple(finding.cells[0] for finding in found)
     with_baselines = tuple(cell for finding in found for cell in finding.cells)
