@@ -206,17 +206,6 @@ def by_bucket(case):
     return {key: sizes for key, sizes in found.items() if len(sizes) > 1}
 
 
-def test_the_largest_cost_of_a_bucket_size(case):
-    costs = []
-    for (*_, ranks), sizes in by_bucket(case).items():
-        costs += [(cost, ranks) for *_, cost in sizes.values() if cost]
-    largest = max((ranks for *_, ranks in by_bucket(case)), default=None)
-    highest, ranks = max(costs, default=(None, largest))
-    assert [finding.values["cost_ratio"].estimate for finding in case.found["bucket_cost"]] == (
-        [] if ranks == largest else [pytest.approx(highest, abs=1e-6)]
-    )
-
-
 def test_the_bucket_sizes_of_the_answer(case):
     groups = {key: sizes for key, sizes in by_bucket(case).items() if key[3] > 1}
     if not groups:

@@ -121,12 +121,10 @@ def test_a_communication_model_states_its_latency_and_bandwidth(cluster):
     assert re.fullmatch(r"\[[\d.]+, [\d.]+\] \(residuals\)", ends)
 
 
-def test_a_refused_curve_has_no_row_and_is_counted(tmp_path):
+def test_a_refused_curve_has_no_row(tmp_path):
     data = analyse(write_results(tmp_path / "r", laptop_campaign(), LAPTOP))
     assert model_table("scaling_models", data.tables["scaling_models"]) is None
     section = fits.section(data)
-    [finding] = [finding for finding in fits.findings(data) if finding.kind == "rejected_fits"]
-    assert finding.values == {"num": 4, "num_curves": 4, "reasons": {"too few sizes": 4}}
     assert [table.sources for table in section.tables] == [("communication_models",)]
 
 
@@ -137,16 +135,12 @@ def test_models_and_findings_have_the_cells_of_their_curves(tmp_path):
     assert [(len(cells), {of[cell] for cell in cells}) for cells in table.cells] == [(7, {"collective"})]
     found = {finding.kind: finding.cells for finding in fits.findings(data)}
     assert set(found["crossover_size"]) == set(table.cells[0])
-    assert [of[cell] for cell in found["rejected_fits"]] == ["train_step"] * 8
 
 
 def test_curves_with_too_few_launches_have_no_row(tmp_path):
     data = analyse(write_failing(tmp_path / "r"))
     assert [table.sources for table in fits.section(data).tables] == [("communication_models",)]
-    by_kind = {finding.kind: finding.values for finding in fits.findings(data)}
-    assert by_kind.keys() == {"crossover_size", "rejected_fits"}
-    assert (by_kind["rejected_fits"]["num"], by_kind["rejected_fits"]["num_curves"]) == (12, 12)
-    assert by_kind["rejected_fits"]["reasons"] == {"too few sizes": 12}
+    assert {finding.kind for finding in fits.findings(data)} == {"crossover_size"}
 
 
 def test_an_operation_is_latency_bound_up_to_a_size_at_the_largest_shape(tmp_path):

@@ -166,7 +166,7 @@ def test_a_square_with_an_incomplete_range_of_sizes_says_how_many_have_a_value(t
 def test_stacks_are_rows_of_one_model(tmp_path):
     _, matrix, squares = matrix_of(tmp_path / "r", cluster_campaign(repeats=1), CLUSTER)
     rows = {group[-1]: list(rows) for group, rows in matrix.groups.items()}
-    assert [name.split(" ")[-1] for name in rows["ResNet-50"]] == ["bound", "contained"]
+    assert [name.split(" ")[-1] for name in rows["ResNet-50"]] == ["contained", "bound"]
     assert matrix.open_and_folded == (matrix.groups, {})
     assert sum(len(square.cells) for square in squares.values()) == 164 - 4  # without the measured baselines
 

@@ -191,9 +191,10 @@ def test_the_idle_time_of_allocations_has_its_hours_and_share():
 
 
 def test_the_section_lists_the_launches():
-    shown = section(data_of([launch()], [job(0, 54)], device="cpu"))
+    assert section(data_of([launch()], [job(0, 54)])).figures == ()  # below five minutes
+    shown = section(data_of([launch(end=400)], [job(0, 540)], device="cpu"))
     launches = shown.figures[0].table
-    assert launches.rows == (("0 s", "40 s", BATCH, "host", "2×4", "n1, n2", "3", "0"),)  # what a bar's title says
+    assert launches.rows == (("0 s", "6.7 min", BATCH, "host", "2×4", "n1, n2", "3", "0"),)  # what a bar's title says
     assert shown.state[0] == "26 % idle"
 
 

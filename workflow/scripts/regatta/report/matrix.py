@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from regatta.core.names import CellName
-from regatta.core.text import natural, ranks_word, shape
+from regatta.core.text import ranks_word, shape
 from regatta.model.frozen import Cell
 
 WITHIN_SQUARE = ("bucket_cap_mb", "message_bytes")  # ordered axes: a square has all sizes of its workload and shape
@@ -138,7 +138,7 @@ def shape_columns(shapes: Iterable[tuple[int, int]]) -> tuple[str, ...]:
 
 
 def by_workload_and_shape(cells: Iterable[Cell], names: Mapping[str, CellName]) -> dict[Position, tuple[str, ...]]:
-    """Return the cells of each square: workloads in their order, with other settings and stacks down, shapes across."""
+    """Return the cells of each square: workloads, with other settings and stacks down, shapes across; all in order."""
     places, order = defaultdict(list), {}
     for cell in cells:
         name = names[cell.id].without("shape", *WITHIN_SQUARE)
@@ -146,5 +146,5 @@ def by_workload_and_shape(cells: Iterable[Cell], names: Mapping[str, CellName]) 
         order.setdefault(group, len(order))
         row = name.without("subject").say(*name.parts, always=())
         places[group, row, shape(*cell.shape)].append(cell.id)
-    in_order = sorted(places, key=lambda place: (order[place[0]], natural(place[1])))
+    in_order = sorted(places, key=lambda place: order[place[0]])
     return {place: tuple(places[place]) for place in in_order}

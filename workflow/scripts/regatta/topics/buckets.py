@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from regatta.core.benchmarks import axes_of
 from regatta.core.names import SEPARATOR
 from regatta.core.text import any_of, natural, plural, shape
-from regatta.kit.kinds import RESULT, SUMMARY, Kind, Value
+from regatta.kit.kinds import SUMMARY, Kind, Value
 from regatta.report.findings import Finding, of_cells, percent_number
 from regatta.report.matrix import Matrix, Square, shape_columns, shapes_caption
 from regatta.report.panels import Section
@@ -29,9 +29,12 @@ from regatta.topics.status_matrix import square_of, statuses_by_cell
 
 WORST_TINT = 0.5  # slowdown with the full color
 MOST_TABLES = 4  # of more, the fastest sizes are shown, and the tables are folded
-NOTES = ("Number: pipelined step time (steps back to back), in percent above the fastest bucket size of the row",)
+NOTES = (
+    "Number: pipelined step time (steps back to back), in percent above the fastest bucket size of the row, ± to the"
+    " upper end of its interval over all sizes",
+)
 NOTES_OF_FASTEST = ("Fastest sizes, or within noise of it", "Second number and color: slowdown of the slowest size")
-STATES = {"best": "fastest", "near": "within noise of it; no frame: slower beyond noise"}
+STATES = {"best": "fastest", "near": "may be the fastest; no frame: slower beyond noise"}
 STATES |= {"uncertain": "undecided (one launch)"}
 MIB, EN_DASH = " MiB", "\N{EN DASH}"
 STRATEGY = tuple(name for name, axis in axes_of("train_step").items() if axis.is_series)
@@ -44,7 +47,7 @@ SHOWN = (*CELLS, "interval", "num_launches", "num_planned")
 
 
 def bucket_squares(data: ReportData) -> list[list[Square]]:
-    """Return the squares of each workload and stack, the most different bucket sizes first.
+    """Return the squares of each workload and stack, in the order of the campaign.
 
     A shape with one planned size has none, and a workload without a shape with two measured sizes.
     """
@@ -63,9 +66,12 @@ def bucket_squares(data: ReportData) -> list[list[Square]]:
             if len(by_size) > 1:
                 is_known |= has_several
                 best = best if has_several else None
-                squares += [_square(data, group, shape(*place), of, best, settings) for of in by_size.values()]
+                num_near = sum(bool(settings[cell["cell"]].may_be_best) for cell in of_shape)
+                here = group, shape(*place)
+                squares += [_square(data, here, of, best, num_near, settings) for of in by_size.values()]
         found += [squares] if is_known else []
-    return sorted(found, key=lambda squares: (-max(one.level or 0 for one in squares), natural(squares[0].group[0])))
+    places = {cell.id: place for place, cell in enumerate(data.campaign.all_cells)}
+    return sorted(found, key=lambda squares: min(places[cell] for one in squares for cell in one.cells))
 
 
 def _fastest_cell(cells: Iterable[dict]) -> dict | None:
@@ -74,9 +80,18 @@ def _fastest_cell(cells: Iterable[dict]) -> dict | None:
 
 
 def _square(
-    data: ReportData, group: tuple[str], place: str, cells: list[dict], best: dict | None, settings: SettingsOfCells
+    data: ReportData,
+    here: tuple[tuple[str], str],
+    cells: list[dict],
+    best: dict | None,
+    num_near: int,
+    settings: SettingsOfCells,
 ) -> Square:
-    """Return the square of one bucket size of one shape. best: the fastest of several measured sizes."""
+    """Return the square of one bucket size. here: its group and shape. best: the fastest of several measured sizes.
+
+    num_near: sizes that may be the fastest; of several, none is marked as such.
+    """
+    group, place = here
     ids, size = tuple(cell["cell"] for cell in cells), cells[0]["bucket_cap_mb"]
     counts = sum((statuses_by_cell(data)[cell] for cell in ids), Counter())
     at, subject = (group, place, f"{size:g}{MIB}"), f"{place}, bucket {size:g}{MIB}"
@@ -90,10 +105,12 @@ def _square(
         if not is_best:
             note += f"; {percent_number(ratio)} % above {best['bucket_cap_mb']:g} MiB"
             note += "; undecided" if is_open else f" ({setting.value:ends})"
-        states = ["best"] if is_best else ["near"] if setting.may_be_best else []
-        note += {"best": "; fastest", "near": "; within noise"}.get("".join(states), "")
+        states = ["best"] if is_best and num_near == 1 else ["near"] if setting.may_be_best else []
+        note += "; fastest" if is_best else "; within noise" if states else ""
         states += ["uncertain"] if is_open else []
     text = "0" if ratio == 0 else percent_number(ratio)
+    if ratio and not is_open:
+        text += f" \N{PLUS-MINUS SIGN}{percent_number(setting.high - setting.cost)}"
     return square_of(at, ids, counts, subject, text=text, note=note, level=ratio, state=" ".join(states))
 
 
@@ -108,7 +125,7 @@ def _fastest(squares: list[Square]) -> Square:
         text = next(one.text for one in squares if one.level is None)
         return Square(*at, text, "failed" if is_bad else "missing", cells)
     sizes = [one.column.removesuffix(MIB) for one in measured]
-    near = [number for number, one in enumerate(measured) if not {"best", "near"}.isdisjoint(one.state.split())]
+    near = [number for number, one in enumerate(measured) if one.level == 0 or "near" in one.state.split()]
     is_range = near[-1] - near[0] == len(near) - 1
     text = EN_DASH.join(dict.fromkeys((sizes[near[0]], sizes[near[-1]]))) if is_range else plural(len(near), "size")
     slowest = max(measured, key=lambda one: one.level)
@@ -129,7 +146,6 @@ def section(data: ReportData) -> Section | None:
     sizes = tuple(sorted({one.column for one in squares}, key=natural))
     matrices = [Matrix(f"{by}, by bucket size", sizes, squares, "Bucket sizes", NOTES, fold=fold, **fields)]
     if fold:
-        tables = sorted(tables, key=lambda table: natural(table[0].group[0]))
         squares = tuple(_fastest(list(of)) for table in tables for _, of in groupby(table, key=lambda one: one.row))
         shapes, used = shape_columns(cell.shape for cell in data.campaign.all_cells), {one.column for one in squares}
         fields |= {"columns": tuple(place for place in shapes if place in used), "notes": NOTES_OF_FASTEST}
@@ -165,37 +181,19 @@ KINDS = (
         f" best, 95 %. Equal: the interval of each cost ends at or below {100 * EQUAL_RATIO:g} %. Undecided: one"
         " launch.",
     ),
-    Kind(
-        *("bucket_cost", RESULT),
-        lead=(
-            "{name}: {cost_ratio:number} slower than {best_mb:g} MiB, the highest mean cost of {num_several} {groups}.",
-            "{name}: {cost_ratio:number} slower than {best_mb:g} MiB ({cost_ratio:ends}).",
-        ),
-    ),
 )
 
 
 def findings(data: ReportData) -> list[Finding]:
-    """Return the bucket sizes that may be best at the largest shape, and the highest cost if another shape has it."""
+    """Return the bucket sizes that may be best at the largest shape."""
     settings = settings_of(data.tables["settings"], "bucket_cap_mb")
     rows = plain_rows(data.cells_of("train_step").dropna(subset=["bucket_cap_mb", "step_s"]), CELLS)
     groups = [sorted(cells, key=lambda cell: cell["step_s"]) for cells in grouped(rows, GROUP).values()]
     groups = [cells for cells in groups if len(cells) > 1]
     largest = max((cells[0]["world_size"] for cells in groups), default=1)
-    found = []
-    if largest > 1:
-        chosen = [cells for cells in groups if cells[0]["world_size"] == largest]
-        chosen = headline_rows(data, chosen, lambda cells: {cell["cell"] for cell in cells})
-        found.append(_summary(chosen, settings))
-    worst = _most_costly([cell for cells in groups for cell in cells], settings)
-    if worst and worst["world_size"] != largest:
-        best = next(cells[0] for cells in groups if worst in cells)
-        cells = (worst["cell"], best["cell"])
-        values = {"best_mb": best["bucket_cap_mb"], "cost_ratio": settings[worst["cell"]].value}
-        words = {"name": data.names[worst["cell"]], "num_several": len(groups) if len(groups) > 1 else None}
-        words["groups"] = groups_text(groups)
-        found.append(Finding("bucket_cost", values, (of_cells("cells", cells),), cells, words=words))
-    return found
+    chosen = [cells for cells in groups if cells[0]["world_size"] == largest > 1]
+    chosen = headline_rows(data, chosen, lambda cells: {cell["cell"] for cell in cells})
+    return [_summary(chosen, settings)] if chosen else []
 
 
 def groups_text(groups: list[list[dict]]) -> str:

@@ -3,7 +3,6 @@
 The page has the parameters of accepted models; the cell drawer states why a curve has no model.
 """
 
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -61,13 +60,6 @@ def section(data: ReportData) -> Section | None:
     return Section(lead, tables=shown) if shown else None
 
 
-REASONS = {  # why there is no model, by a part of the text in the column `refusal`
-    " needs ": "too few sizes",
-    "super-linear": "super-linear",
-    "not identifiable": "parameters not identifiable",
-    "deviate": "deviation beyond noise",
-    "": "implausible parameters",
-}
 KINDS = (
     Kind(
         *("crossover_size", RESULT),
@@ -98,30 +90,12 @@ KINDS = (
         next_step="measure sizes around {size}, also with another NCCL_ALGO or NCCL_PROTO",
         key="slow_sizes[]",
     ),
-    Kind("rejected_fits", RESULT, "{what}: {num} of {num_curves} curves have no model.", ("Reasons: {listed}.",)),
 )
 
 
-def reason_of(refusal: str) -> str:
-    """Return in a few words why a curve has no model."""
-    return next(REASONS[part] for part in REASONS if part in refusal)
-
-
 def findings(data: ReportData) -> list[Finding]:
-    """Return the latency/bandwidth crossover of each operation, the scaling law, and how many curves have no model."""
-    tables = {name: data.tables[name] for name in ("communication_models", "scaling_models")}
-    slow = list(_slow_sizes(data))
-    rejected = {name: table[table["max_residual_ratio"].isna()] for name, table in tables.items()}
-    if all(len(rejected[name]) == len(table) for name, table in tables.items()):
-        return slow  # no section
-    found = [*slow, *crossover_sizes(data), *_scaling_law(data)]
-    for name, rows in rejected.items():
-        reasons = Counter(map(reason_of, rows["refusal"]))
-        values = {"num": len(rows), "num_curves": len(tables[name]), "reasons": dict(reasons)}
-        words = {"what": CURVES[name][0], "listed": [f"{why} ({num})" for why, num in reasons.items()]}
-        if len(rows):
-            found.append(_finding(data, "rejected_fits", values, name, rows, words))
-    return found
+    """Return drops at one size, the latency/bandwidth crossover of each operation, and the scaling law."""
+    return [*_slow_sizes(data), *crossover_sizes(data), *_scaling_law(data)]
 
 
 def _slow_sizes(data: ReportData) -> Iterator[Finding]:

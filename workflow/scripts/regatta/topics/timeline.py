@@ -32,6 +32,7 @@ MAX_ROWS, MAX_BARS = 64, 13000  # so that the page stays small
 MAX_LAUNCHES = 100  # of more, a bar may sum several
 MAX_SUMS = 400  # of all rows: bars that each sum several launches
 MAX_BREAKS = 10
+LEAST_S = 300  # of all launches; a chart of less has nothing to plan by
 MAX_TICKS = 5
 STEPS = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200)
 STEPS += tuple(DAY * days for days in (1, 2, 5, 10, 20, 50, 100))
@@ -205,7 +206,7 @@ def section(data: ReportData) -> Section | None:
         sums[part] += seconds  # with allocations, the finding on them has the shares
     shares = (f"{percent_number(sums[part] / sums.total())} % {part}" for part in STATES if sums[part])
     lead = " ".join([*([f"All: {spent}."] if (spent := ", ".join(shares)) else []), *notes])
-    if not rows:
+    if not rows or timeline["duration_s"].sum() < LEAST_S:
         return Section(lead, tables=(table,), state=(state, "quiet"))
     chart = chart_of({name: rows[name] for name in shown})
     figure = Figure("gantt", "Timeline of launches", chart, table, "timeline")

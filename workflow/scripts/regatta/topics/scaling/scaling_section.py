@@ -44,16 +44,19 @@ def section(data: ReportData) -> Section | None:
     peaks = peaks_text(data.campaign, scaling, set(data.ok["gpu"].dropna()))
     above = above_texts(scaling, losses := losses_figures(data))
     sentences, shown = [reference_text(data), lead, *above, peaks], [*(efficiency or throughput), *losses]
+    first = headline(data, rows)
     parts = folded("throughput", "Throughput", throughput if efficiency else ())
-    if len(shown) > MOST_FIGURES:  # charts of so many workloads are alike
+    if first and losses:  # the first screen has the efficiencies
+        shown, parts = losses, (*folded("efficiency", "Efficiency by workload", efficiency), *parts)
+    elif len(shown) > MOST_FIGURES:  # charts of so many workloads are alike
         sentences.append("Efficiency of each workload and shape: matrix above. Throughput: all cells, below.")
         shown, parts = losses, ()
-    more = {"parts": parts, "headlines": headline(data, rows) or tuple(shown)}
+    more = {"parts": parts, "headlines": first or tuple(shown)}
     return section_of(scaling, STEP, sentences, shown, tables, **more)
 
 
 LEAST_ABOVE = 1.005  # what is shown as 101 %
-MOST_BARS = 24  # of the breakdown; its table has all
+MOST_BARS = 8  # of the breakdown; its table has all
 FILLS = (LEVEL, COLORS[5], COLORS[1], COLORS[4])  # of what is left, and of each part
 
 
