@@ -117,8 +117,21 @@ def test_a_pair_without_valid_launches_has_an_empty_mark():
 
 def test_rows_are_in_the_order_of_their_sizes():
     sizes = [2**30, 4096, 2**20, 1024]
-    (matrix,) = ratio_matrices(compared(times_of(dict.fromkeys(sizes, 1.0))), {})
+    (matrix,) = ratio_matrices(compared(times_of(dict.fromkeys(sizes, 1.5))), {})
     assert rows_of(matrix) == ["1 KiB", "4 KiB", "1 MiB", "1 GiB"]
+
+
+def test_rows_that_are_equivalent_are_one_row_with_their_median():
+    ratios = {1024: 1.0, 2048: 1.02, 4096: 0.99, 8192: 1.5, 16384: 1.01}
+    (matrix,) = ratio_matrices(compared(times_of(ratios)), {})
+    squares = {square.row: square for square in matrix.squares}
+    assert len(squares) == 2
+    assert squares.pop("8 KiB").text == "+50"
+    (square,) = squares.values()
+    assert (square.text, square.state, len(square.cells), len(square.others)) == ("+0.5", "equivalent", 4, 4)
+    assert re.findall(r"\d\.\d", square.note) == ["1.0", "2.0"]
+    (matrix,) = ratio_matrices(compared(times_of({1024: 1.0, 2048: 1.02})), {})
+    assert rows_of(matrix) == ["1 KiB", "2 KiB"]
 
 
 def summary_of(matrix):
@@ -127,11 +140,11 @@ def summary_of(matrix):
 
 
 def test_many_rows_are_low_and_more_are_folded_by_subject_and_counted():
-    ratios = {4096 * i: 1.5 if i <= 3 else 0.5 if i == 4 else 1.0 for i in range(1, MOST_ROWS_DENSE + 2)}
+    ratios = {4096 * i: 0.5 if i == 4 else 1.5 for i in range(1, MOST_ROWS_DENSE + 2)}
     (matrix,) = ratio_matrices(compared(times_of(ratios)), {})
     assert (matrix.is_dense, matrix.open_and_folded) == (False, ({}, matrix.groups))
-    assert re.findall(r"\d+", summary_of(matrix)) == ["201", "3", "1"]
-    (matrix,) = ratio_matrices(compared(times_of({4096 * i: 1.0 for i in range(1, MOST_ROWS_DENSE + 1)})), {})
+    assert re.findall(r"\d+", summary_of(matrix)) == ["201", "200", "1"]
+    (matrix,) = ratio_matrices(compared(times_of({4096 * i: 1.5 for i in range(1, MOST_ROWS_DENSE + 1)})), {})
     assert (matrix.is_dense, matrix.open_and_folded) == (True, (matrix.groups, {}))
 
 

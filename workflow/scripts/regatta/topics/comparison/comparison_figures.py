@@ -1,8 +1,10 @@
 """Comparisons at a glance: a matrix with one square for each pair of cells, and the changes with their intervals."""
 
 import math
+from collections import defaultdict
 from collections.abc import Mapping
 
+import numpy as np
 import pandas as pd
 
 from regatta.core.names import SEPARATOR, cell_names
@@ -22,6 +24,7 @@ LABEL, LABEL_OF_RESULTS = "Change in time (%)", "Change, positive is worse (%)"
 LEAST, AROUND_MARGIN = 2, 1.3  # change that the axis has at least to either side; relative to the margin
 BESIDE = 0.06  # of the axis, beyond the last change
 VERDICT_HUES = {"faster": 0, "slower": 1}  # others are gray
+LEAST_ALIKE = 3  # rows that become one if all of their pairs are equivalent
 SCALE_END = 1.2  # ratio with the strongest color, and 1 / 1.2
 RATIO_NOTE = "Positive: slower. Color: beyond the margin, saturated at +20 % and \N{MINUS SIGN}17 %"
 RATIO_STATES = {
@@ -63,13 +66,13 @@ def _matrix(rows: pd.DataFrame, names: Mapping[str, str], fold: str, is_only: bo
     return Matrix(
         f"{what}{pair}: change{'' if what else ' in time'} (%); positive: {value} is {worded('slower', first)}",
         shape_columns(zip(rows["nodes"], rows["gpus_per_node"], strict=True)),
-        tuple(_square(row, names) for row in table_rows(rows)),
+        _agreeing([(_square(row, names), row.time_ratio) for row in table_rows(rows)]),
         f"{what}{'Ratios' if is_only else f'Ratios of {pair}'} by shape",
         (f"One square per pair of cells. {RATIO_NOTE}",),
         UNPAIRED,
         scale=(0, 1),
         fold=fold,
-        summary=lambda squares: _summary(rows[rows["cell"].isin({square.cells[0] for square in squares})]),
+        summary=lambda squares: _summary(rows[rows["cell"].isin({cell for one in squares for cell in one.cells})]),
     )
 
 
@@ -84,6 +87,32 @@ def _square(row: Row, names: Mapping[str, str]) -> Square:
     state = "unsettled" if row.verdict == "inconclusive" and row.direction else row.verdict
     state += " insignificant" if not is_unknown(row.p_adjusted) and not row.direction else ""
     return Square(*place, **ratio_shown(row, state), note=f"{row.cell_name.brief}: {texts.row_text(row)}", **cells)
+
+
+def _agreeing(squares: list[tuple[Square, float]]) -> tuple[Square, ...]:
+    """Return squares, given with their ratios: LEAST_ALIKE or more rows of a group and the same shapes that are all
+    equivalent become one, with the median change."""
+    rows, found = defaultdict(list), defaultdict(list)
+    for square, ratio in squares:
+        rows[square.group, square.row].append((square, ratio))
+    for (group, row), of_row in rows.items():
+        is_null = all(square.state.startswith("equivalent") for square, _ in of_row)
+        found[group, tuple(square.column for square, _ in of_row), "" if is_null else row].append(of_row)
+    merged = []
+    for (group, columns, row), of_rows in found.items():
+        if row or len(of_rows) < LEAST_ALIKE:
+            merged += [square for of_row in of_rows for square, _ in of_row]
+            continue
+        for column, of_column in zip(columns, zip(*of_rows, strict=True), strict=True):
+            cells = tuple(cell for square, _ in of_column for cell in square.cells)
+            others = tuple(cell for square, _ in of_column for cell in square.others)
+            low, median, high = (
+                difference_text(of) for of in np.quantile([ratio for _, ratio in of_column], (0, 0.5, 1))
+            )
+            note = f"{group[-1]}: {len(of_column)} equivalent pairs, {low} to {high} %"
+            at = group, f"{len(of_rows)} equivalent rows, median", column
+            merged.append(Square(*at, median, "equivalent", cells, note, others=others))
+    return tuple(merged)
 
 
 def ratio_shown(row: Row, state: str) -> dict:
