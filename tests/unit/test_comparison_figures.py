@@ -138,7 +138,7 @@ def test_a_stack_that_is_better_for_one_benchmark_only_is_chosen_for_it():
         return {"reference": "host", "value": "tf32", "benchmarks": [benchmark], "outcome": outcome, "chosen": chosen}
 
     parts = [part("script", "uncertain", None), part("train_step", "slower", "tf32")]
-    assert choice(parts) == "tf32 for train steps"
+    assert choice(parts) == "use tf32 for train steps"
     assert choice([part("script", "both_ways", None), part("train_step", "equal", None)]) == "compared with host"
 
 
@@ -151,7 +151,7 @@ def test_large_ratios_are_said_as_factors(ratio, text):
 
 
 @pytest.mark.parametrize(
-    ("ratios", "choice"), [((1.5, 1.2), "contained"), ((0.5, 1.2), "compared with contained"), ((1.0, 1.0), "either")]
+    ("ratios", "choice"), [((1.5, 1.2), "use contained"), ((0.5, 1.2), "compared with contained"), ((1.0, 1.0), "either")]
 )
 def test_of_several_values_one_is_chosen_only_if_none_is_faster(ratios, choice):
     times = []

@@ -63,7 +63,7 @@ def test_each_pair_has_one_square_with_its_ratio_color_and_verdict():
     assert matrix.columns == ("1×2",)
     levels = {row: square.level for (_, row, _), square in squares.items()}
     assert levels["8 KiB"] is None
-    assert levels["32 KiB"] == pytest.approx(math.log(1.1) / math.log(1.2))
+    assert levels["32 KiB"] == pytest.approx(math.log(1.1) / math.log(1.05) / 2)  # full at twice the margin
     assert sorted(cell for square in squares.values() for cell in square.cells) == sorted(table["cell"])
 
 

@@ -13,7 +13,7 @@ from regatta.core.text import ranks_word, shape
 from regatta.model.frozen import Cell
 
 WITHIN_SQUARE = ("bucket_cap_mb", "message_bytes")  # ordered axes: a square has all sizes of its workload and shape
-MOST_ROWS_OPEN = 20  # with more rows, rows are low or groups are folded
+MOST_ROWS_OPEN = 8  # with more rows, rows are low or groups are folded
 MOST_ROWS_DENSE = 200  # with more low rows, groups are folded
 MOST_COLUMNS_BESIDE = 3  # of a matrix with high rows, beside a figure
 LIGHTEST, LEAST_SPAN = 0.15, 0.1  # place of the lowest level on the color scale; minimum range of levels

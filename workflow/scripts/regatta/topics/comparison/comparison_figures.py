@@ -25,8 +25,8 @@ LEAST, AROUND_MARGIN = 2, 1.3  # change that the axis has at least to either sid
 BESIDE = 0.06  # of the axis, beyond the last change
 VERDICT_HUES = {"faster": 0, "slower": 1}  # others are gray
 LEAST_ALIKE = 3  # rows that become one if all of their pairs are equivalent
-SCALE_END = 1.2  # ratio with the strongest color, and 1 / 1.2
-RATIO_NOTE = "Positive: slower. Color: beyond the margin, saturated at +20 % and \N{MINUS SIGN}17 %"
+FULL = 2  # margins (logarithms) at which a color is the strongest
+RATIO_NOTE = "Positive: slower. Color: beyond the margin, full at twice the margin"
 RATIO_STATES = {
     "slower": "verdict slower",
     "faster": "verdict faster",
@@ -119,7 +119,7 @@ def ratio_shown(row: Row, state: str) -> dict:
     """Return what a square shows of a ratio of times: colored on the side on which it exceeds the margin."""
     ratio, limit = float(row.time_ratio), 1 + float(row.margin_ratio)
     side = "above" if ratio > limit else "below" if ratio < 1 / limit else ""
-    level = abs(math.log(ratio)) / math.log(SCALE_END) if side else None
+    level = abs(math.log(ratio)) / (FULL * math.log(limit)) if side else None
     return {"text": difference_text(ratio), "level": level, "state": f"{state} {side}".strip()}
 
 

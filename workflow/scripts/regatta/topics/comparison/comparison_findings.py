@@ -59,7 +59,7 @@ OUTCOMES = (
     ),
     Kind(
         *("equal", RESULT),
-        lead="{value} and {reference} are equal: they differ by at most {within} %",
+        lead="{value} and {reference} are equal within {within} %",
         parts=("95 % CIs of {num:cell/cells}",),
     ),
     Kind(
@@ -328,11 +328,11 @@ def choice(parts: list[dict]) -> str:
     """Return the value to use: the one that is faster wherever two differ, and for which benchmarks if not for all."""
     outcomes, chosen = {part["outcome"] for part in parts}, {part["chosen"] for part in parts} - {None}
     if outcomes <= {"slower", "equal"} and len(chosen) == 1:
-        return chosen.pop()
+        return f"use {chosen.pop()}"
     if len(chosen) == 1 and len({(part["reference"], part["value"]) for part in parts}) == 1:
         better = [part for part in parts if part["chosen"]]
         of = [part.get("result") or benchmark_words(name) for part in better for name in part["benchmarks"]]
-        return f"{chosen.pop()} for {joined(of)}"
+        return f"use {chosen.pop()} for {joined(of)}"
     if len(chosen) > 1 and any("result" in part for part in parts):
         return "depends on the result"
     if len(outcomes) == 1 and not chosen:
