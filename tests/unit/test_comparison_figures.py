@@ -151,7 +151,8 @@ def test_large_ratios_are_said_as_factors(ratio, text):
 
 
 @pytest.mark.parametrize(
-    ("ratios", "choice"), [((1.5, 1.2), "use contained"), ((0.5, 1.2), "compared with contained"), ((1.0, 1.0), "either")]
+    ("ratios", "choice"),
+    [((1.5, 1.2), "use contained"), ((0.5, 1.2), "compared with contained"), ((1.0, 1.0), "either")],
 )
 def test_of_several_values_one_is_chosen_only_if_none_is_faster(ratios, choice):
     times = []
