@@ -114,10 +114,10 @@ KINDS = (
     Kind(
         *("communication", SUMMARY),
         lead=(
-            "Communication: {busbw_gb_per_s:number} bus bandwidth at {message} ({busbw_gb_per_s:ends})",
+            "Communication: {busbw_gb_per_s:number} bus bandwidth at {message}",
             "Communication: {time_s} per call",
         ),
-        parts=("{name}", "latency-bound below {crossover}"),
+        parts=("{busbw_gb_per_s:ends}", "{name}", "half of the peak bandwidth needs messages of {crossover}"),
         term="Bandwidth",
         help="algbw = S / t. S: bytes of one rank's buffer, or the sum over ranks (all_gather, reduce_scatter,"
         f" all_to_all). t: time per call of pipelined calls. Latency: one blocking call. busbw: {BUSBW.help}.",

@@ -60,7 +60,7 @@ OUTCOMES = (
     Kind(
         *("equal", RESULT),
         lead="{value} and {reference} are equal within {within} %",
-        parts=("95 % CIs of {num:cell/cells}",),
+        parts=("{num:cell/cells}",),
     ),
     Kind(
         *("both_ways", RESULT),
@@ -317,7 +317,7 @@ def outcome(rows: pd.DataFrame) -> tuple[dict, str, str]:
 def _judged_text(num: int, significant: int, within: int, beyond: int, margin: str) -> str:
     """Return how many of a number of pairs are significant, and how many lie within and beyond the margin."""
     if num == significant == beyond:
-        return f"all significant and beyond the {margin} margin"
+        return f"all beyond the {margin} margin"
     counts = ("all" if num == significant else f"{significant:,}", f"{beyond:,}" if beyond else "none")
     if within == significant and not beyond:
         return f"{counts[0]} slower within the {margin} margin"
