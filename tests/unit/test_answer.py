@@ -496,7 +496,7 @@ def test_stacks_are_compared_by_the_median_of_their_pairs(tmp_path):
     direction = line.values["direction"]
     assert (direction["num"], direction["num_pairs"], direction["is_slower"]) == (8, 8, True)
     assert direction["median_ratio"] == pytest.approx(statistics.median(ratios.values()), rel=1e-3)
-    assert line.lead.startswith("Stack: first; ")
+    assert line.lead.startswith("Stack: use first; ")
     assert line.values["num_significant"] == {"slower": 8, "faster": 0}
     assert line.values["num_in_blocks"] == 8  # synthetic launches of a stack follow each other
     assert lines_of(data)["confidence"].values["word"] == "fair"  # six launches, and no cell varies

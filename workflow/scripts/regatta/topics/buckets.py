@@ -33,7 +33,11 @@ NOTES = (
     "Number: pipelined step time (steps back to back), in percent above the fastest bucket size of the row, ± to the"
     " upper end of its interval over all sizes",
 )
-NOTES_OF_FASTEST = ("Fastest sizes, or within noise of it", "Second number and color: slowdown of the slowest size")
+DEFAULT = "25 MiB"  # of DDP in torch
+NOTES_OF_FASTEST = (
+    "Fastest sizes, or within noise of it",
+    f"Second number and color: slowdown of the default, {DEFAULT}; without it, of the slowest size",
+)
 STATES = {"best": "fastest", "near": "may be the fastest; no frame: slower beyond noise"}
 STATES |= {"uncertain": "undecided (one launch)"}
 MIB, EN_DASH = " MiB", "\N{EN DASH}"
@@ -115,7 +119,7 @@ def _square(
 
 
 def _fastest(squares: list[Square]) -> Square:
-    """Return the sizes of one shape that may be the fastest, and what the slowest costs. squares: by size."""
+    """Return the sizes of one shape that may be the fastest, and what the default costs. squares: by size."""
     measured = [one for one in squares if one.level is not None]
     states = {word for one in squares for word in one.state.split()}
     is_bad, title, place = not {"failed", "partial"}.isdisjoint(states), squares[0].group[0], squares[0].row
@@ -129,11 +133,11 @@ def _fastest(squares: list[Square]) -> Square:
     is_range = near[-1] - near[0] == len(near) - 1
     text = EN_DASH.join(dict.fromkeys((sizes[near[0]], sizes[near[-1]]))) if is_range else plural(len(near), "size")
     slowest = max(measured, key=lambda one: one.level)
-    cost = f"{percent_number(slowest.level)} %"
+    default = next((one for one in measured if one.column == DEFAULT), slowest)
     note = f"{title}, {place}: fastest {', '.join(sizes[number] for number in near)}{MIB};"
-    note += f" slowest {slowest.column}, {cost} slower"
+    note += f" slowest {slowest.column}, {percent_number(slowest.level)} % slower"
     state = "partial" if is_bad else "uncertain" if "uncertain" in states else ""
-    return Square(*at, text, state, cells, note, slowest.level, beside=f"+{cost}")
+    return Square(*at, text, state, cells, note, default.level, beside=f"+{percent_number(default.level)} %")
 
 
 def section(data: ReportData) -> Section | None:
