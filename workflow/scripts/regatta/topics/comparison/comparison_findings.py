@@ -117,7 +117,7 @@ KINDS = (
             "Largest difference: {largest}, {largest_text} %.",
             "Successive launches are correlated ({launch_correlation:.2f}): intervals of {num_widened} of"
             " {num:pair/pairs} are widened by a factor of up to {widening_ratio:.2f}.",
-            "Intervals of {num_without} of {num:pair/pairs} exclude the variation between allocations.",
+            "One job per side in {num_without} of {num:pair/pairs}: another day may differ by more than the intervals.",
         ),
         term="Half-width of an interval",
         help="√(high / low) − 1 of a ratio's 95 % CI. Smaller differences are not statistically significant.",
@@ -131,10 +131,9 @@ KINDS = (
     ),
     Kind(
         *("not_interleaved", FAIR),
-        lead="Not interleaved: in {num} of {num_pairs:compared pair/compared pairs} ({axis}), all launches of one side"
-        " started before any launch of the other.",
-        advice="Drift of the machine can appear as a difference between the two sides. Measure both again: stacks of"
-        " one campaign alternate.",
+        lead="Not interleaved: the sides of {num} of {num_pairs:compared pair/compared pairs} ({axis}) ran one after the"
+        " other; drift could look like a difference.",
+        advice="Measure both again: stacks of one campaign alternate.",
         next_step="measure both sides in one campaign with a new name, so that their launches alternate",
     ),
     Kind(
