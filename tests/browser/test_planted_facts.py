@@ -284,7 +284,7 @@ GAPS = """[...document.querySelectorAll('.matrix.dense')].filter(table => table.
 def test_texts_of_a_heatmap_are_apart_on_a_phone(browser, planted):
     show(browser, planted("five thousand")[0], width=390)
     found = browser.evaluate(GAPS)
-    assert len(found) == 3
+    assert len(found) == 4
     assert min(gap for gap, _ in found) >= 3.3  # a space of 12 px
     assert max(beyond for _, beyond in found) <= 0
 
