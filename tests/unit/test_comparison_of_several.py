@@ -3,7 +3,6 @@
 import math
 import random
 import re
-from html import unescape
 from urllib.parse import unquote
 
 import pytest
@@ -12,7 +11,7 @@ from test_comparison_campaigns import script  # noqa: F401
 from test_report import Page
 
 from regatta.compare.campaigns import compare_campaigns, read_campaign
-from regatta.compare.change_groups import change_groups, first_changed, follow
+from regatta.compare.change_groups import change_groups, follow
 from regatta.compare.comparison_output import (
     MOST_FOLLOWED,
     comparison_page,
@@ -68,23 +67,7 @@ def test_each_campaign_is_compared_with_the_first(compared):
     assert {row["reference_value"] for row in rows_of(compared)} == {"a"}
 
 
-def text_of(markup):
-    return unescape(re.sub("<[^>]*>", "", markup)).partition(" Details")[0].strip()
-
-
-def firsts_of(compared, path):
-    """Return by label in which campaigns the page says that cells first changed, with their numbers."""
-    text = comparison_page(compared, path)
-    found = re.findall(r"First (slower|faster)(.*?)</(?:li|dd|p|tr)>", text, flags=re.DOTALL)
-    pieces = {label: re.findall(r"(\d+) cells? in (.+?)(?:;|$)", text_of(of)) for label, of in found}
-    return {label: [(name, int(num)) for num, name in of] for label, of in pieces.items()}
-
-
-def test_it_is_known_when_a_cell_was_slower_for_the_first_time(compared, tmp_path):
-    assert firsts_of(compared, tmp_path / "page.html") == {"slower": [("b", 1), ("<i>c", 1)], "faster": [("b", 1)]}
-
-
-def test_cells_that_changed_together_first_changed_in_the_same_campaign(tmp_path):
+def test_cells_that_changed_together_are_a_group_before_each_has_a_verdict(tmp_path):
     """All 30 cells take 9 % longer since b, with three launches that vary by 2 %, so not all have a verdict there."""
     rng = random.Random(3)
     cells = [cell_of("bound", 1024 + place) for place in range(30)]
@@ -99,10 +82,8 @@ def test_cells_that_changed_together_first_changed_in_the_same_campaign(tmp_path
     compared = compared_in(folders)
     slower = [set(of.comparisons.loc[of.comparisons["verdict"] == "slower", "reference"]) for of in compared]
     assert 0 < len(slower[0]) < len(set.union(*slower))
-    every = {cell["id"] for cell in cells}
-    assert first_changed(compared, every)["slower"] == [(1, len(set.union(*slower)))]
     [group] = change_groups(compared, judged_rows(pairs_of(compared)))
-    assert group.references == every
+    assert group.references == {cell["id"] for cell in cells}
     assert [step.word for step in group.steps] == ["slower"] * 3
     assert [step.ratio for step in group.steps] == pytest.approx([1.09] * 3, rel=0.01)
 

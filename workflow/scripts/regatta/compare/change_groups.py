@@ -1,8 +1,7 @@
 """Several campaigns, each compared with the first one: groups of cells that change alike, and single cells."""
 
 import math
-from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,10 +9,7 @@ import pandas as pd
 
 from regatta.compare.campaign_history import CampaignHistory, Followed, Point, changes_of
 from regatta.compare.campaigns import CampaignsCompared, distinct_names
-from regatta.core.change_points import Change, first_changes
-from regatta.core.moderation import mean_intervals
 from regatta.core.names import SEPARATOR
-from regatta.core.statistics import launch_table
 from regatta.core.text import change_text, plural, signed_percent
 from regatta.kit.columns import table_rows
 from regatta.model.frozen import names_by_id
@@ -187,14 +183,6 @@ def _lines_on_others(
         f" in {largest['campaign']}" if where else ""
     )
     yield "comparisons", "Others" if has_groups else "Cells", f"{cells}: {', '.join(words)}", text
-    for word, changes in first_changed(compared, set(rows["reference"])).items() if where else ():
-        if changes:
-            yield (
-                "cells",
-                f"First {word}",
-                "; ".join(f"{plural(n, 'cell')} in {names[place]}" for place, n in changes),
-                "",
-            )
 
 
 def follow(compared: list[CampaignsCompared]) -> CampaignHistory:
@@ -212,29 +200,3 @@ def follow(compared: list[CampaignsCompared]) -> CampaignHistory:
     followed = [Followed("", names[cell.id].full, found[cell.id]) for cell in cells]
     followed.sort(key=lambda cell: -cell.largest)
     return CampaignHistory(distinct_names(*campaigns), changes_of(campaigns), followed)
-
-
-def first_changed(compared: list[CampaignsCompared], cells: Collection[str]) -> dict[str, list[tuple[int, int]]]:
-    """Return the campaigns where cells first became `slower` or `faster`, as (place, number of cells).
-
-    compared: each other campaign with the first. cells: of base. Only those that are slower or faster in any count.
-    """
-    observed: dict[str, Change] = {}
-    sides = [(0, {pair: of for one in compared[::-1] for (_, pair), of in one.launches.items()})]
-    for place, one in enumerate(compared, start=1):
-        sides.append((1, {pair: of for (_, pair), of in one.launches.items()}))
-        rows = one.comparisons[one.comparisons["reference"].isin(cells)]
-        for row in rows[rows["verdict"].isin(["slower", "faster"])].itertuples():
-            observed.setdefault(row.reference, (place, row.verdict == "slower"))
-    means = np.full((2, len(observed), len(sides)), np.nan)
-    for place, (side, pairs) in enumerate(sides if observed else ()):
-        groups, batches = np.array([(of.group, of.batches[side]) for of in pairs.values()]).T
-        found = mean_intervals(launch_table([of.units(side) for of in pairs.values()]), groups, batches=batches)
-        of_cells = dict(zip(pairs, zip(found.shift, found.squared_error(), strict=True), strict=True))
-        for at, cell in enumerate(observed):
-            means[:, at, place] = of_cells.get(cell, np.nan)
-    counts = Counter(first_changes(*means, list(observed.values())))
-    return {
-        word: [(place, num) for (place, is_rise), num in sorted(counts.items()) if is_rise == (word == "slower")]
-        for word in ("slower", "faster")
-    }
