@@ -37,8 +37,8 @@ def test_tables_are_sorted_by_a_click_on_a_heading(browser, page):
     assert column(browser, ".campaigns", 0) == ["c12", "c11", "c10", "c9"]
     assert sort(browser, ".campaigns", 0) == "ascending"
     assert column(browser, ".campaigns", 0) == ["c9", "c10", "c11", "c12"]
-    assert sort(browser, ".campaigns", 4) == "ascending"  # the environment: those without a change last
-    assert [bool(text) for text in column(browser, ".campaigns", 4)] == [True, True, False, False]
+    assert sort(browser, ".campaigns", 6) == "ascending"  # the environment: that of the first is unknown
+    assert [text[:5] for text in column(browser, ".campaigns", 6)] == ["none", "torch", "torch", ""]
     assert browser.evaluate("document.querySelectorAll('.campaigns [aria-sort]').length") == 1
     changes = ["\N{MINUS SIGN}1.2", "+1.2", "+1.2"]  # of the bandwidth and of two times
     for expected in (changes, changes[::-1]):
@@ -63,9 +63,26 @@ def test_the_index_is_accessible_and_no_wider_than_the_screen(browser, page, wid
 
 def test_a_key_figure_has_a_dot_for_each_campaign_and_a_mark_for_each_change(browser, page):
     browser.open(page, 1440)
-    of_tag = "document.querySelector('.dots').getElementsByTagName('{}')"
+    browser.evaluate("document.querySelectorAll('details').forEach(d => d.open = true)")
+    of_tag = "document.querySelector('.figures .dots').getElementsByTagName('{}')"
     assert [browser.evaluate(f"{of_tag.format(tag)}.length") for tag in "is"] == [4, 2]
     dot = browser.evaluate(f"[...{of_tag.format('i')}].map(e => [e.offsetLeft, e.offsetTop, e.offsetWidth])")
     assert {width for *_, width in dot} == {7}
     assert dot == sorted(dot)
-    assert browser.evaluate("document.querySelector('.dots').getBoundingClientRect().height") > 20
+    assert browser.evaluate("document.querySelector('.figures .dots').getBoundingClientRect().height") > 20
+
+
+def test_a_line_of_a_campaign_ends_with_the_campaign(browser, page):
+    browser.open(page, 1440)
+    dots = "[...document.querySelectorAll('.campaigns tbody tr')].map(row => [...row.querySelectorAll('.dots i')].map(e => e.style.getPropertyValue('--x')))"
+    places = browser.evaluate(dots)
+    assert [len(of) for of in places] == [4, 3, 2, 0]
+    assert places[1] == places[0][:3]
+
+
+def test_an_index_of_ten_campaigns_fits_a_screen_with_a_line_for_each(browser, planted):
+    browser.open(planted("nights")[0], 1440)
+    assert browser.evaluate("document.documentElement.scrollHeight") <= 900
+    heights = browser.evaluate("[...document.querySelectorAll('.campaigns tbody tr')].map(row => row.offsetHeight)")
+    assert len(heights) == 10
+    assert max(heights) < 32

@@ -25,7 +25,7 @@ from regatta.compare.campaign_history import (
     read_keys,
     read_trends,
 )
-from regatta.compare.index import index_page, neighbors, read_entries, read_entry
+from regatta.compare.index import answers, index_page, neighbors, read_entries, read_entry, rows_of
 from regatta.core.errors import UserError
 from regatta.topics.summary import answer_json
 
@@ -109,7 +109,6 @@ def test_the_answer_of_a_report_is_accepted(tmp_path):
         (["1", "51"], "bad"),
         (["3", "51"], "bad"),
     ]
-    assert len(entry.lines) == len(answer["lines"]) > 3
 
 
 def test_records_of_two_days_have_both_dates(tmp_path):
@@ -140,15 +139,14 @@ def test_a_campaign_without_an_answer_has_no_report_yet(tmp_path):
     assert "no report yet" in index_page(tmp_path)
 
 
-def test_lines_link_to_their_section_of_the_report_if_it_exists(tmp_path):
+def test_a_campaign_links_to_its_report_and_its_plan_if_they_exist(tmp_path):
     entry = read_entry(write_answer(tmp_path / "a b"))
-    assert [line[2] for line in entry.lines] == [None, None]
+    assert entry.report is None
     for name in ("report.html", "plan.html"):
         (tmp_path / "a b" / name).touch()
-    assert entry.lines[1][2] == "a%20b/report.html#scaling"
-    assert entry.lines[1][1] == "uncertain"
+    assert entry.report == "a%20b/report.html"
     hrefs = re.findall('href="([^"#][^"]*)"', index_page(tmp_path))
-    assert sorted(hrefs) == ["a%20b/plan.html", "a%20b/report.html", "a%20b/report.html#scaling", "data:,"]
+    assert sorted(hrefs) == ["a%20b/plan.html", "a%20b/report.html", "data:,"]
 
 
 def write_bytes(content):
@@ -180,7 +178,7 @@ def test_a_damaged_answer_is_reported_and_hides_nothing_else(tmp_path, damage, p
     assert entry.status == [(f"answer.json damaged: {entry.problem}", "bad")]
     page = index_page(tmp_path)
     assert "answer.json damaged" in page
-    assert "ResNet-18</summary>" in page
+    assert page.count('<span class="state good">') == 1
 
 
 @pytest.mark.parametrize(
@@ -348,7 +346,8 @@ def test_the_dots_of_all_key_figures_share_an_axis_that_shows_a_change_of_one_pe
         pytest.approx([1.0, 1 / 1.01]),
         pytest.approx([1.005, 2.01 / 1.99]),
     ]
-    assert re.findall(r'data-value="([\d.]+)"', index_page(tmp_path))[2:4] == ["1.0", f"{1 / 1.01}"]
+    table = index_page(tmp_path).partition('class="words figures')[2]
+    assert re.findall(r'data-value="([\d.]+)"', table)[2:4] == ["1.0", f"{1 / 1.01}"]
     (row,) = [text for text in re.findall("<caption>(.*?)</caption>", index_page(tmp_path)) if text.startswith("Dots")]
     assert "+1.0 %" in row
 
@@ -380,10 +379,9 @@ def test_a_change_of_the_environment_is_marked_and_an_unknown_one_is_no_change(t
     assert max(map(len, trend.changes[3])) == 200
     assert trend.changes[4] is None
     page = index_page(tmp_path)
-    assert page.count('<tr class="changed">') == 2
+    assert len(re.findall('class="environment" title=', page)) == 2
     assert page.count("<script") == 1
     assert trend.marks == [26.5, 73.5]
-    assert trend.last_change == 3
 
 
 def test_neighbors_without_a_common_stack_have_no_known_change(tmp_path):
@@ -392,7 +390,7 @@ def test_neighbors_without_a_common_stack_have_no_known_change(tmp_path):
         write_campaign(tmp_path / name, [(cell, [1.0]) for cell in cells], day)
     [trend] = trends_of(tmp_path).trends
     assert trend.changes == [None, None, []]
-    assert trend.is_shared == [False, False, True]
+    assert [since and since.base for since in trend.since] == [None, None, 1]
 
 
 def test_a_campaign_that_cannot_be_read_is_named_and_the_others_are_followed(tmp_path):
@@ -426,7 +424,7 @@ def test_cells_in_common_that_were_not_measured_twice_have_no_history(tmp_path):
     write_campaign(tmp_path / "a", [(SMALL, [1.0])], "01")
     write_campaign(tmp_path / "b", [(SMALL, ["failed"])], "02")
     assert trends_of(tmp_path).trends == []
-    assert 'class="words trend"' not in index_page(tmp_path)
+    assert 'class="words figures' not in index_page(tmp_path)
 
 
 def test_older_campaigns_and_groups_beyond_the_limits_are_counted(tmp_path):
@@ -438,6 +436,96 @@ def test_older_campaigns_and_groups_beyond_the_limits_are_counted(tmp_path):
     assert "2 older" in index_page(tmp_path)
     folders = [tmp_path / f"none{number}" for number in range(2 * (MOST_SERIES + 3))]
     assert read_trends({folder: {str(place // 2): "id"} for place, folder in enumerate(folders)}).num_more == 3
+
+
+# Changes since the previous campaign.
+
+FIVE = [1.00, 1.01, 1.02, 1.03, 1.04]
+CELLS = [cell_of("bound", 1024 << place) for place in range(10)]
+
+
+def write_nights(folder, nights, launches=FIVE):
+    """Write a campaign for each night. nights: ratios of the times of CELLS, or of all of them; None: not measured."""
+    for day, ratios in enumerate(nights, start=1):
+        ratios = [ratios] * len(CELLS) if isinstance(ratios, float) else ratios
+        times = [(cell, [ratio * t for t in launches]) for cell, ratio in zip(CELLS, ratios, strict=True) if ratio]
+        write_campaign(folder / f"night-{day:02d}", times, f"{day:02d}", {"torch": f"2.{day}"})
+
+
+def index_rows(folder):
+    """Return the rows of the table, the latest first."""
+    return rows_of(read_entries(folder)[0], [(trend, neighbors(folder, trend)) for trend in trends_of(folder).trends])
+
+
+def test_a_night_that_is_30_percent_slower_is_complete_and_slower_and_not_green(tmp_path):
+    write_nights(tmp_path, [1.0, 1.0, 1.3])
+    last, *others, first = index_rows(tmp_path)
+    assert [text.split()[-1] for text, _ in last.states] == ["complete", "slower"]
+    assert "good" not in {css for _, css in last.states}
+    assert last.since.counts == {"slower": 10}
+    assert last.since.time_ratio == pytest.approx(1.3)
+    assert [row.states for row in (*others, first)] == [[("complete", "good")]] * 2
+    assert (others[0].since.verdict, first.since) == ("equivalent", None)
+    [(css, _, lead, notes)] = answers(trends_of(tmp_path).trends)
+    assert (css, lead.startswith("night-03: +30.0 %"), "2.2 \u2192 2.3" in notes) == ("slower", True, True)
+
+
+def test_slower_and_faster_cells_are_counted_and_the_largest_is_named(tmp_path):
+    """Seven cells stay, two take 12 and 40 % longer, and one takes 20 % less."""
+    write_nights(tmp_path, [1.0, [1.12, 1.4, 0.8, *[1.0] * 7]])
+    since = index_rows(tmp_path)[0].since
+    assert since.counts == {"slower": 2, "faster": 1, "equivalent": 7}
+    assert (since.largest, since.time_ratio) == pytest.approx((1.4, 1.0))
+    assert [css for _, css in since.states] == ["slower", "faster"]
+    assert re.findall(r"(\d+) of .*?(slower|faster)", since.text) == [("2", "slower"), ("1", "faster")]
+    assert "+40.0 %" in since.text
+
+
+def test_a_slowdown_that_stays_is_still_the_last_change_and_a_repaired_one_is_faster(tmp_path):
+    write_nights(tmp_path, [1.0, 1.3, 1.3, 1.3])
+    [trend] = trends_of(tmp_path).trends
+    assert (trend.last_change, trend.is_worse) == (1, False)
+    assert answers([trend])[0][0] == "slower"
+    assert [ratio for of in trend.times.followed[3:] for ratio in of.ratios.values()] == pytest.approx([1, *[1.3] * 3])
+    write_nights(tmp_path / "repaired", [1.0, 1.3, 1.0])
+    [trend] = trends_of(tmp_path / "repaired").trends
+    assert answers([trend])[0][0] == "faster"
+    assert list(trend.times.followed[2].ratios.values()) == pytest.approx([1, 1.3, 1])
+
+
+def test_one_launch_a_night_is_not_judged_and_not_green(tmp_path):
+    write_nights(tmp_path, [1.0, 1.0, 1.3], launches=[1.0])
+    last, other, _ = index_rows(tmp_path)
+    assert (last.since.counts, last.since.time_ratio) == ({"inconclusive": 10}, pytest.approx(1.3))
+    assert [of for of in last.states if of[1]] == []
+    assert other.states == [("complete", "good")]
+    assert answers(trends_of(tmp_path).trends)[0][0] == "inconclusive"
+
+
+def test_a_campaign_is_compared_with_the_latest_earlier_one_that_measured_its_cells(tmp_path):
+    few, rest = [1.0] * 4 + [None] * 6, [None] * 4 + [1.0] * 6
+    write_nights(tmp_path, [1.0, few, rest, [1.2] * 4 + [None] * 6])
+    [trend] = trends_of(tmp_path).trends
+    assert [since and (since.base, sum(since.counts.values())) for since in trend.since] == [
+        None, (0, 4), (0, 6), (1, 4)
+    ]  # fmt: skip
+    assert list(trend.times.followed[3].points) == [0, 1, 3]  # its line leaves out the third
+    text = index_page(tmp_path)
+    assert text.count("vs. night-02") == 2  # beside the change, as it is not the one before, and in the commands
+
+
+def test_a_key_figure_that_is_unknown_is_not_zero(tmp_path):
+    write_nights(tmp_path, [1.0, 1.0, [1.0] * 9 + [None]])  # the cell with the highest bandwidth is not in the last
+    rows = index_rows(tmp_path)
+    title = next(of.title for of in rows[0].trend.followed if of.is_figure)
+    assert [row.point(title) and row.point(title).value for row in rows][1:] == [rows[1].point(title).value] * 2
+    [alone] = [row for row in index_rows_with_alone(tmp_path) if row.trend is None]
+    assert (alone.point(title), alone.since, alone.states) == (None, None, [("complete", "good")])
+
+
+def index_rows_with_alone(folder):
+    write_campaign(folder / "alone", [(cell_of("contained", 7), FIVE)], "09")
+    return index_rows(folder)
 
 
 # Comparisons of neighbors.
@@ -456,14 +544,14 @@ def test_neighbors_are_compared_by_a_page_or_a_command(tmp_path, monkeypatch, wo
     (results / "compare").mkdir()
     (results / "compare" / "b c-vs-d.html").touch()
     [trend] = trends_of(results).trends
-    first, known, page, unrelated = neighbors(results, trend)
-    assert (first, unrelated) == (None, None)  # d and e have no cell in common
+    first, known, page, skipped = neighbors(results, trend)
+    assert (first, skipped.base) == (None, "b c")  # d and e have no cell in common
     assert (known.base, known.test, known.page) == ("a", "b c", None)
     wording(known.command)
     assert page.page == "compare/b%20c-vs-d.html"
     written = index_page(results)
-    assert written.count('href="compare/b%20c-vs-d.html"') == 2  # in the history, and in the list of comparisons
-    assert written.count('<pre class="command">') == 1
+    assert written.count('href="compare/b%20c-vs-d.html"') == 2  # in the table, and in the list of comparisons
+    assert written.count('<pre class="command">') == 2
 
 
 def test_the_command_writes_the_page_that_the_index_links(tmp_path):
@@ -495,7 +583,7 @@ def test_500_campaigns_take_seconds_and_no_store_is_read(tmp_path, monkeypatch):
     page = index_page(tmp_path)
     assert time.monotonic() - begin < 30  # 2 s on an idle machine
     assert page.count('<th scope="row"><a') == 0
-    assert page.count("<details") == 500 + 2  # answers, values, and the commands
+    assert page.count("<details") == 2  # key figures, and the commands
     launch_files = [path for path in opened if path.suffix == ".jsonl"]
     [launch] = (tmp_path / "c0" / "launches").iterdir()  # its first line, of the campaigns in the history
     assert len(launch_files) == MOST_CAMPAIGNS

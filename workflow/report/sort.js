@@ -1,6 +1,7 @@
 "use strict";
 // Sorts tables of the index by a column. Cells with numbers have them in data-value; unknown values come last.
 
+document.documentElement.classList.add("has-script");
 for (const table of document.querySelectorAll("table.sortable")) {
   const heads = [...table.tHead.rows[0].cells];
   for (const head of heads.filter((cell) => !cell.matches(".unsorted"))) {

@@ -1,30 +1,25 @@
-"""Cells over campaigns: of compare.py each against the first one, of an index those that campaigns have in common."""
+"""Cells over campaigns, and key figures of the campaigns of a results folder."""
 
 import itertools
 import json
 import math
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 
 from regatta.campaign.expansion import canonical_json
 from regatta.compare.campaigns import (
     CampaignResults,
-    CampaignsCompared,
     difference_text,
-    distinct_names,
     read_campaign,
 )
-from regatta.core.change_points import Change, first_changes
+from regatta.compare.since_previous import SincePrevious, since_previous
 from regatta.core.errors import UserError
-from regatta.core.moderation import mean_intervals
-from regatta.core.statistics import launch_table
-from regatta.core.text import UNKNOWN, change_text, is_unknown, one_line, ratio_text, signed_percent
+from regatta.core.text import UNKNOWN, is_unknown, one_line, ratio_text, signed_percent
 from regatta.kit.columns import EACH, Column, Row, table_rows
 from regatta.model.frozen import FrozenCell, names_by_id
 from regatta.store.launch_files import read_file
@@ -32,9 +27,8 @@ from regatta.tables.bandwidth import BUSBW
 from regatta.tables.baselines import BASELINE, EFFICIENCY, EFFICIENCY_KIND
 from regatta.tables.cells import CellValues, cells_table, rows_of
 from regatta.tables.counterparts import match_key
-from regatta.tables.facts import NOT_KNOWN, differences_by_stack
+from regatta.tables.facts import NOT_KNOWN, Difference, differences_by_stack
 from regatta.tables.metrics import THROUGHPUT
-from regatta.tables.pairs import judged_rows
 from regatta.tables.primary_times import primary_columns
 
 # Reading a campaign's measurements takes tens of milliseconds, so the index does not follow hundreds.
@@ -42,6 +36,7 @@ MOST_CAMPAIGNS, MOST_SERIES = 12, 12
 LEAST_AXIS = 0.01  # change at the end of an axis: smaller ones are noise
 WITHIN = 42  # percent of a chart from its middle to the end of the axis: dots have a size
 MOST_MOVED = 3  # cells whose time changed most
+CHANGE = "Change in time"  # title of a time that is followed
 MOST_CHANGES, MOST_TEXT = 4, 200  # environment changes in one row, and characters of each
 
 Keys = dict[str, dict]  # what a cell measures, with its version -> the cell
@@ -49,11 +44,15 @@ Keys = dict[str, dict]  # what a cell measures, with its version -> the cell
 
 @dataclass(frozen=True)
 class Point:
-    """What a campaign has of a cell. row: how it compares with the first campaign, if it was compared."""
+    """What a campaign has of a cell. row: how it compares with another campaign, if it was compared.
+
+    value: the number alone, as text.
+    """
 
     number: float
     text: str
-    row: Row | None = None
+    row: Row | SincePrevious | None = None
+    value: str = ""
 
     @property
     def ends(self) -> list[float]:
@@ -69,6 +68,11 @@ class Followed:
     title: str
     cell: str
     points: dict[int, Point]
+
+    @property
+    def is_figure(self) -> bool:
+        """Return whether it is a key figure, not a time."""
+        return self.title not in ("", CHANGE)
 
     @cached_property
     def ratios(self) -> dict[int, float]:
@@ -164,48 +168,6 @@ class CampaignHistory:
         return [self.x(place) for place, texts in enumerate(self.changes) if texts]
 
 
-def follow(compared: list[CampaignsCompared]) -> CampaignHistory:
-    """Return the cells of the first campaign over the others, those with the largest change first.
-
-    compared: each other campaign with the first.
-    """
-    campaigns, found = [compared[0].base, *(of.test for of in compared)], {}
-    for place, of in enumerate(compared, start=1):
-        for row in table_rows(judged_rows(of.comparisons)):
-            point = Point(row.time_ratio, f"{change_text(row)} %, {row.verdict}", row)
-            found.setdefault(row.reference, {0: Point(1.0, "base")})[place] = point
-    cells = [cell for cell in campaigns[0].campaign.by_id.values() if cell.id in found]
-    names = names_by_id(cells)
-    followed = [Followed("", names[cell.id].full, found[cell.id]) for cell in cells]
-    followed.sort(key=lambda cell: -cell.largest)
-    return CampaignHistory(distinct_names(*campaigns), changes_of(campaigns), followed)
-
-
-def first_changed(compared: list[CampaignsCompared]) -> dict[str, list[tuple[int, int]]]:
-    """Return the campaigns where cells first became `slower` or `faster`, as (place, number of cells).
-
-    compared: each other campaign with the first. Only cells that are slower or faster in any of them count.
-    """
-    observed: dict[str, Change] = {}
-    sides = [(0, {pair: of for one in compared[::-1] for (_, pair), of in one.launches.items()})]
-    for place, one in enumerate(compared, start=1):
-        sides.append((1, {pair: of for (_, pair), of in one.launches.items()}))
-        for row in one.comparisons[one.comparisons["verdict"].isin(["slower", "faster"])].itertuples():
-            observed.setdefault(row.reference, (place, row.verdict == "slower"))
-    means = np.full((2, len(observed), len(sides)), np.nan)
-    for place, (side, pairs) in enumerate(sides if observed else ()):
-        groups, batches = np.array([(of.group, of.batches[side]) for of in pairs.values()]).T
-        found = mean_intervals(launch_table([of.units(side) for of in pairs.values()]), groups, batches=batches)
-        of_cells = dict(zip(pairs, zip(found.shift, found.squared_error(), strict=True), strict=True))
-        for at, cell in enumerate(observed):
-            means[:, at, place] = of_cells.get(cell, np.nan)
-    counts = Counter(first_changes(*means, list(observed.values())))
-    return {
-        word: [(place, num) for (place, is_rise), num in sorted(counts.items()) if is_rise == (word == "slower")]
-        for word in ("slower", "faster")
-    }
-
-
 def changes_of(campaigns: list[CampaignResults]) -> list[list[str] | None]:
     """Return how the environment of each campaign differs from the one before; None if unknown."""
     return [None, *itertools.starmap(_environment_changes, itertools.pairwise(campaigns))]
@@ -216,9 +178,16 @@ def _environment_changes(*pair: CampaignResults) -> list[str] | None:
     changes = differences_by_stack(*(campaign.facts for campaign in pair))
     if changes is None or all(change.name.startswith(NOT_KNOWN) for change in changes):
         return changes and []
-    texts = [one_line(difference_text(change, "before", "since"), MOST_TEXT) for change in changes]
+    texts = [one_line(_change_text(change), MOST_TEXT) for change in changes]
     more = len(texts) - MOST_CHANGES
     return texts[:MOST_CHANGES] + ([f"and {more} more"] if more > 0 else [])
+
+
+def _change_text(change: Difference) -> str:
+    """Return `torch 2.10.0 → 2.11.0`."""
+    if change.name.startswith(NOT_KNOWN):
+        return difference_text(change, "before", "since")
+    return f"{change.name} {change.reference} \N{RIGHTWARDS ARROW} {change.other}"
 
 
 # Key figures of the campaigns of a results folder.
@@ -226,20 +195,36 @@ def _environment_changes(*pair: CampaignResults) -> list[str] | None:
 
 @dataclass(frozen=True)
 class Trend(CampaignHistory):
-    """Campaigns with cells in common, oldest first. is_shared: whether each has one in common with the one before.
+    """Campaigns with cells in common, oldest first. since: how each compares with an earlier one; None without one.
 
     num_older: campaigns that are left out.
     """
 
     folders: list[Path]
     dates: list[str]
-    is_shared: list[bool]
+    since: list[SincePrevious | None]
     num_older: int
+
+    @cached_property
+    def times(self) -> CampaignHistory:
+        """Return for each campaign the median times of those that it compares with, the first one 1."""
+        found: list[dict[int, Point]] = []
+        for place, since in enumerate(self.since):
+            earlier = found[since.base] if since else {}
+            ratio = earlier[since.base].number * since.time_ratio if since else 1.0
+            point = Point(ratio, f"{signed_percent(ratio)} %", since)
+            found.append(earlier | {place: point})
+        return CampaignHistory(self.names, [None] * len(found), [Followed("", "", points) for points in found])
+
+    @property
+    def is_worse(self) -> bool:
+        """Return whether the latest campaign has slower cells."""
+        return "slower" in (self.since[-1].directions if self.since[-1] else ())
 
     @property
     def last_change(self) -> int | None:
-        """Return the place of the last campaign whose environment changed; None if no change is known."""
-        return max((place for place, changes in enumerate(self.changes) if changes), default=None)
+        """Return the place of the last campaign with slower or faster cells; None if no campaign has any."""
+        return max((place for place, of in enumerate(self.since) if of and of.directions), default=None)
 
 
 @dataclass(frozen=True)
@@ -310,7 +295,7 @@ def _trend_of(campaigns: list[CampaignResults], times: dict[str, Followed], num_
         list(_key_figures(campaigns, times, keys)),
         [campaign.folder for campaign in campaigns],
         [campaign.first_time_utc[:10] for campaign in campaigns],
-        [False, *(not a.keys().isdisjoint(b) for a, b in itertools.pairwise(keys))],
+        since_previous(campaigns),
         num_older,
     )
 
@@ -336,7 +321,7 @@ def times_of_cells(campaigns: list[CampaignResults]) -> dict[str, Followed]:
     found = {key: points for key, points in found.items() if len(points) > 1}
     names = names_by_id(cells[key] for key in found)
     named = {key: one_line(names[cells[key].id].full, MOST_TEXT) for key in found}
-    return {key: Followed("Change in time", named[key], points) for key, points in found.items()}
+    return {key: Followed(CHANGE, named[key], points) for key, points in found.items()}
 
 
 def _text(column: Column, row: Row) -> str:
@@ -354,7 +339,8 @@ def _key_figures(campaigns: list[CampaignResults], times: dict[str, Followed], k
             key_of = {cell.id: key for key, cell in of_campaign.items() if key in times}
             for row in table_rows(rows_of(table, benchmark).dropna(subset=column.name)):
                 if row.cell in key_of:
-                    found[key_of[row.cell]][place] = Point(getattr(row, column.name), _text(column, row))
+                    point = Point(getattr(row, column.name), _text(column, row), value=column.cell(row))
+                    found[key_of[row.cell]][place] = point
         # The highest cell of the latest campaign would seem to rise, by selection alone.
         ranks = {
             (max(points), cells[key].world_size, len(points), min(point.number for point in points.values()), key): key

@@ -9,8 +9,9 @@ from urllib.parse import quote, urlencode
 import numpy as np
 import pandas as pd
 
-from regatta.compare.campaign_history import CampaignHistory, RatioAxis, first_changed, follow
+from regatta.compare.campaign_history import CampaignHistory, RatioAxis, changes_of
 from regatta.compare.campaigns import CampaignResults, CampaignsCompared, difference_text, distinct_names
+from regatta.compare.change_groups import ChangeGroup, all_cells, change_groups, follow, group_figure, group_lines
 from regatta.core.files import address
 from regatta.core.text import UNKNOWN, change_text, duration, is_unknown, plural, signed_percent, three
 from regatta.core.verdicts import verdict_text
@@ -19,17 +20,19 @@ from regatta.model.frozen import Cell, FrozenCell, names_by_id
 from regatta.report.explore import add_facet, data_block, encoded, facet_of
 from regatta.report.findings import Finding
 from regatta.report.page import render
+from regatta.report.panels import Figure
 from regatta.store.csv_files import COLLECTED, make_table
 from regatta.tables.facts import NOT_KNOWN
 from regatta.tables.pairs import COMPARISONS, RATIO, by_effect, is_within_margin, judged_rows
 from regatta.topics.base import ReportData, once_per_report
 from regatta.topics.comparison import texts
-from regatta.topics.comparison.comparison_figures import ratio_matrices
+from regatta.topics.comparison.comparison_figures import MOST_ROWS, changes_figure, ratio_matrices, workloads_figure
 from regatta.topics.comparison.comparison_findings import KIND_OF, compared_findings
 from regatta.topics.comparison.comparison_section import environment_table
 
 MOST_LISTED = 10  # cells of a list in the text
-LABELS = {"verdicts": "Pairs", "compared": "Difference", "environment": "Environment"}  # by kind of a finding
+BASIS = "Pairs"  # label of the statement on margin and precision
+LABELS = {"verdicts": BASIS, "compared": "Difference", "environment": "Environment"}  # by kind of a finding
 HOW_TO_READ = (
     "Ratio of times: above 1 is slower. [ ]: 95 % confidence interval; ( ): range. n: launches, test vs. base."
 )
@@ -103,18 +106,6 @@ def _lines(found: CampaignsCompared, shows_all: bool) -> list[str]:
         lines += ["", title, *(f"  {item}" for item in items[:most])]
         lines += [f"  ... and {len(items) - most} more"] if len(items) > most else []
     return lines
-
-
-def history_statements(history: CampaignHistory, compared: list[CampaignsCompared]) -> list[tuple[str, str, str, str]]:
-    """Return anchor, label, lead and text: the latest campaign against base, since when, and changed environments."""
-    _, _, lead, text = statements(compared[-1])[0]
-    found = [("comparisons", f"{history.names[-1]} vs. {history.names[0]}", lead, text)]
-    for verdict, changes in first_changed(compared).items():
-        texts = [f"{plural(num, 'cell')} in {history.names[place]}" for place, num in changes]
-        found += [("history", f"First {verdict}", "; ".join(texts), "")] if texts else []
-    changed = [name for name, changes in zip(history.names, history.changes, strict=True) if changes]
-    lead = f"Changed in {', '.join(changed)}" if changed else "No change was recorded"
-    return [*found, ("environment", "Environment", lead, "")]
 
 
 @once_per_report
@@ -280,20 +271,15 @@ class VerdictCounts:
     address: str = ""
 
 
-def counts_of(block: dict, judged: pd.DataFrame, reports: dict[str, str | None]) -> dict[str, list[VerdictCounts]]:
-    """Return the rows of the table of verdicts by heading: all pairs, then those of each benchmark and shape; of
-    several campaigns, those of each. reports: their addresses by name."""
+def counts_of(judged: pd.DataFrame, reports: dict[str, str | None]) -> list[VerdictCounts]:
+    """Return the rows of the table of verdicts: all pairs; of several campaigns, those of each.
+
+    reports: their addresses by name.
+    """
     if len(reports) > 1:
         parts = ((name, judged[judged["campaign"] == name]) for name in reports)
-        return {"Campaigns": [_counted(rows, name, {"campaign": name}, reports[name]) for name, rows in parts]}
-    found = {"All": [_counted(judged, "All pairs", {})]}
-    for key, title in (("benchmark", "By benchmark"), ("shape", "By shape")):
-        if facet := block["facets"].get(key):
-            parts = (judged[[index == place for index in block["cells"][key]]] for place in range(len(facet["names"])))
-            named = zip(parts, facet["values"], facet["names"], strict=True)
-            of_row = texts.benchmark_words if key == "benchmark" else str
-            found[title] = [_counted(rows, of_row(text), {key: name}) for rows, text, name in named]
-    return found
+        return [_counted(rows, name, {"campaign": name}, reports[name]) for name, rows in parts]
+    return [_counted(judged, "All pairs", {})]
 
 
 def _counted(rows: pd.DataFrame, name: str, filters: dict[str, str], address: str | None = None) -> VerdictCounts:
@@ -314,6 +300,36 @@ def changes_text(rows: pd.DataFrame) -> str:
     return mean if len(rows) == 1 else f"{mean} ({low} to {high})"
 
 
+def page_summary(
+    groups: list[ChangeGroup], judged: pd.DataFrame, compared: list[CampaignsCompared]
+) -> list[tuple[str, str, str, str]]:
+    """Return anchor, label, lead and text: what changed alike, what else, and environments."""
+    of_last = {label: (anchor, label, *more) for anchor, label, *more in statements(compared[-1])}
+    of_last.pop(BASIS, None)
+    campaigns = [compared[0].base, *(of.test for of in compared)]
+    names, changes = distinct_names(*campaigns), changes_of(campaigns)
+    found = group_lines(groups, judged, compared) if groups or len(compared) > 1 else []
+    environment = of_last.pop("Environment")
+    if len(compared) > 1:
+        changed = [name for name, of in zip(names, changes, strict=True) if of]
+        lead = f"Changed in {', '.join(changed)}" if changed else "No change was recorded"
+        environment = (*environment[:2], lead, "")
+    elif changes[1]:
+        environment = (*environment[:2], "; ".join(changes[1]), "")
+    of_last.pop("Difference", None) if found else None
+    is_said = any(lead.startswith(f"{environment[2]}: ") for _, _, lead, _ in found)
+    return [*found, *of_last.values(), *([] if is_said else [environment])]
+
+
+def first_figures(groups: list[ChangeGroup], judged: pd.DataFrame, history: CampaignHistory | None) -> list[Figure]:
+    """Return the figures of the page, the first for the first screen: of pairs, or of groups over campaigns."""
+    if not len(judged):
+        return []
+    if history is None:
+        return [changes_figure(judged) if len(judged) <= MOST_ROWS else workloads_figure(judged)]
+    return [group_figure(group, history, place) for place, group in enumerate(groups or [all_cells(judged)])]
+
+
 def comparison_page(compared: list[CampaignsCompared], path: Path, gate: tuple[str, str] | None = None) -> str:
     """Return a page on campaigns, each compared with the first one. path: of the page, to which its links are relative.
 
@@ -324,6 +340,8 @@ def comparison_page(compared: list[CampaignsCompared], path: Path, gate: tuple[s
     planned = pairs.assign(cell=pairs["pair"]).sort_values(["place", "order"])
     environment = environment_table("Environment differences", found.environment, "base", "test")
     history, matrices = follow(compared) if len(compared) > 1 else None, ratio_matrices(planned, {})
+    groups = change_groups(compared, judged)
+    figures = first_figures(groups, judged, history)
     campaigns = [found.base, *(of.test for of in compared)]
     names = distinct_names(*campaigns)
     of_campaigns = [(f"{name}: ", of) if history else ("", of) for name, of in zip(names[1:], compared, strict=True)]
@@ -334,7 +352,7 @@ def comparison_page(compared: list[CampaignsCompared], path: Path, gate: tuple[s
     contents = [
         ("environment", "Environment", plural(num, word) if num else "", "quiet"),
         ("comparisons", "Comparisons", plural(len(judged), "pair"), "quiet"),
-        *([("history", "Changes by cell", plural(len(history.followed), "cell"), "quiet")] if history else []),
+        *([("history", "Changes over campaigns", plural(len(history.followed), "cell"), "quiet")] if history else []),
         ("cells", "All pairs", "", ""),
         ("unmatched", "Not compared", plural(num_alone, "cell") if num_alone else "", "quiet"),
     ]
@@ -346,10 +364,14 @@ def comparison_page(compared: list[CampaignsCompared], path: Path, gate: tuple[s
         lead=texts.COMPARED,
         facts=list(zip(["Base", *(names[1:] if history else ["Test"])], map(campaign_text, campaigns), strict=True)),
         contents=contents,
-        summary=[*of_gate, *(history_statements(history, compared) if history else statements(found))],
+        summary=[*of_gate, *page_summary(groups, judged, compared)],
+        basis=[text for _, label, *of in statements(found) if label == BASIS for text in of],
+        has_notes=any(of.notes for of in campaigns),
+        headline=figures[:1],
+        figures=figures[1:],
         environment=environment and replace(environment, sources=()),  # of which the page has none
         heads=VERDICTS,
-        counts=counts_of(block, judged, reports) if len(judged) else {},
+        counts=counts_of(judged, reports) if len(judged) else [],
         content={"matrices": [*(replace(matrix, fold=matrix.label) for matrix in matrices[:-1]), *matrices[-1:]]},
         history=history,
         most_followed=MOST_FOLLOWED,

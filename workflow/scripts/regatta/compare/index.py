@@ -1,16 +1,16 @@
-"""The index of a results folder: all campaigns with their answers, and key figures over those that share cells.
+"""The index of a results folder: a line for each campaign, and key figures over those that share cells.
 
-Answers come from answer.json; the store is not read. The same files give the same page.
+What is planned and missing comes from answer.json; the store is not read. The same files give the same page.
 """
 
 import json
 import os
 import shlex
-import urllib.parse
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from regatta.compare.campaign_history import MOST_CAMPAIGNS, Keys, Trend, read_keys, read_trends
+from regatta.compare.campaign_history import MOST_CAMPAIGNS, Keys, Point, Trend, read_keys, read_trends
+from regatta.compare.since_previous import SincePrevious
 from regatta.core.errors import UserError
 from regatta.core.files import address, is_results_folder
 from regatta.core.text import UNKNOWN, one_line, plural
@@ -19,9 +19,9 @@ from regatta.store.frozen_files import mismatch
 from regatta.store.launch_files import read_file, write_text
 
 COMPARISONS = "compare"  # folder of comparison pages in the results folder
-MOST_OPEN = 20  # campaigns whose answer is shown unfolded
+MOST_ANSWERS = 5  # groups of campaigns whose last change begins the page
 MOST_NAME, MOST_TEXT = 80, 300  # characters; a campaign's name has at most 64
-MOST_LINES = 12
+LABELS = {"equivalent": "No change", "inconclusive": "Inconclusive"}  # without slower or faster cells, by verdict
 MARKER = b'<meta name="generator" content="Regatta">'  # in each page that Regatta wrote
 OF_CAMPAIGN = ("answer.json", "plan.json", "report.html", "measurements.csv", "launches")
 
@@ -84,16 +84,6 @@ class IndexEntry:
         found = [(f"{word}: {number:,} of {planned:,}", "bad") for word, number in numbers.items() if number]
         return found or ([("complete", "good")] if planned else [("nothing planned", "quiet")])
 
-    @property
-    def lines(self) -> list[tuple[str, str, str | None]]:
-        """Return lead, text and address of each line of the summary; the address is that of its section, if known."""
-        lines = self.answer["lines"][:MOST_LINES] if self.answer else []
-        anchors = [urllib.parse.quote(line["anchor"][:MOST_NAME]) for line in lines]
-        return [
-            (*(one_line(line[name], MOST_TEXT) for name in ("lead", "text")), self.report and f"{self.report}#{anchor}")
-            for line, anchor in zip(lines, anchors, strict=True)
-        ]
-
 
 def read_entries(results: Path) -> tuple[list[IndexEntry], list[str]]:
     """Return the campaigns of a results folder, the latest record first, and the names of its other folders.
@@ -134,7 +124,7 @@ def read_entry(folder: Path) -> IndexEntry | None:
 
 @dataclass(frozen=True)
 class Neighbors:
-    """Two consecutive campaigns with cells in common. page: of their comparison, else the command that writes it."""
+    """Two compared campaigns. page: of their comparison, else the command that writes it."""
 
     base: str
     test: str
@@ -143,13 +133,13 @@ class Neighbors:
 
 
 def neighbors(results: Path, trend: Trend) -> list[Neighbors | None]:
-    """Return the comparison of each campaign with the one before; None if they have no cell in common."""
+    """Return the comparison of each campaign with the previous comparable one; None without one."""
     found = []
-    for place, is_shared in enumerate(trend.is_shared):
-        if not is_shared:
+    for test, since in zip(trend.folders, trend.since, strict=True):
+        if since is None:
             found.append(None)
             continue
-        base, test = trend.folders[place - 1 : place + 1]
+        base = trend.folders[since.base]
         file = f"{base.name}-vs-{test.name}.html"
         page = address(COMPARISONS, file) if os.path.isfile(results / COMPARISONS / file) else None
         words = [os.path.join(".", path) if str(path).startswith("-") else str(path) for path in (base, test)]
@@ -158,6 +148,61 @@ def neighbors(results: Path, trend: Trend) -> list[Neighbors | None]:
         # A name with a line break or a control character cannot be copied from a page.
         command = command if one_line(command, len(command)) == command else None
         found.append(Neighbors(*(one_line(path.name, MOST_NAME) for path in (base, test)), page, command))
+    return found
+
+
+@dataclass(frozen=True)
+class IndexRow:
+    """A campaign in the table. states: its status, as (text, CSS class). trend: its history, where it is at `place`.
+
+    environment: what changed; None if unknown. compared: with the previous comparable campaign; None without one.
+    """
+
+    entry: IndexEntry
+    states: list[tuple[str, str]]
+    trend: Trend | None = None
+    place: int = 0
+    compared: Neighbors | None = None
+
+    @property
+    def since(self) -> SincePrevious | None:
+        return self.trend.since[self.place] if self.trend else None
+
+    def point(self, title: str) -> Point | None:
+        """Return a key figure of the campaign; None if unknown."""
+        followed = (of for of in self.trend.followed if of.title == title) if self.trend else ()
+        return next((of.points[self.place] for of in followed if self.place in of.points), None)
+
+
+def rows_of(entries: list[IndexEntry], trends: list[tuple[Trend, list[Neighbors | None]]]) -> list[IndexRow]:
+    """Return the rows of the table. None is good if cells are, or may be, slower."""
+    places = {
+        folder: (trend, place, compared[place])
+        for trend, compared in trends
+        for place, folder in enumerate(trend.folders)
+    }
+    found = []
+    for entry in entries:
+        row = IndexRow(entry, entry.status, *places.get(entry.folder, ()))
+        states = row.since.states if row.since else []
+        is_good = all(css == "faster" for _, css in states)
+        status = [(text, css if is_good or css != "good" else "") for text, css in entry.status]
+        found.append(replace(row, states=status + states))
+    return found
+
+
+def answers(trends: list[Trend]) -> list[tuple[str, str, str, str]]:
+    """Return CSS class, label, lead and text on the last change of each group of campaigns: what is slower first."""
+    found = []
+    for trend in sorted(trends, key=lambda trend: not trend.is_worse):
+        names, known = trend.names, [place for place, since in enumerate(trend.since) if since]
+        if known:
+            place = known[-1] if trend.last_change is None else trend.last_change
+            since = trend.since[place]
+            notes = [f"since {names[since.base]}", *(trend.changes[place] or ())]
+            notes += [f"no further change up to {names[-1]}"] if place < len(names) - 1 else []
+            label = " and ".join(since.directions).capitalize() or LABELS[since.verdict]
+            found.append((since.verdict, label, f"{names[place]}: {since.text}", "; ".join(notes)))
     return found
 
 
@@ -178,35 +223,33 @@ def write_index(results: Path) -> Path:
     return path
 
 
-def last_changes(trends: list[Trend]) -> dict[Path, list[str]]:
-    """Return how the environment of a campaign differs from the one before, where known, by its folder."""
-    return {
-        folder: texts for trend in trends for folder, texts in zip(trend.folders, trend.changes, strict=True) if texts
-    }
-
-
 def index_page(results: Path) -> str:
     """Return the page. Raises UserError if the folder does not exist."""
     entries, others = read_entries(results)
-    trends = read_trends({entry.folder: entry.keys for entry in entries if entry.keys and entry.answer})
+    found = read_trends({entry.folder: entry.keys for entry in entries if entry.keys and entry.answer})
+    trends = [(trend, neighbors(results, trend)) for trend in found.trends]
     files = sorted(path.name for path in (results / COMPARISONS).glob("*.html") if os.path.isfile(path))
     pages = [(one_line(name.removesuffix(".html"), 2 * MOST_NAME), address(COMPARISONS, name)) for name in files]
     script = (TEMPLATES / "sort.js").read_text(encoding="utf-8")
     sections = {"campaigns": "Campaigns", "history": "History", "comparisons": "Comparisons"}
+    machines = sorted({entry.machine for entry in entries if entry.answer})
+    lead = f"{plural(len(entries), 'campaign')}, latest record first. Times are UTC."
     return load_template("index.html.j2").render(
         title="Results",
-        lead=f"{plural(len(entries), 'campaign')}, latest record first. Times are UTC.",
+        lead=f"{lead} {machines[0]}." if len(machines) == 1 else lead,
+        machines=machines if len(machines) > 1 else [],
         contents=[(name, title) for name, title in sections.items() if name != "comparisons" or pages],
-        entries=entries,
+        answers=answers(found.trends),
+        most_answers=MOST_ANSWERS,
+        rows=rows_of(entries, trends),
+        figures=list(dict.fromkeys(of.title for trend in found.trends for of in trend.followed if of.is_figure)),
         others=others,
-        trends=[(trend, neighbors(results, trend)) for trend in trends.trends],
-        num_more=trends.num_more,
-        problems=[one_line(problem, MOST_TEXT) for problem in trends.problems],
+        trends=trends,
+        num_more=found.num_more,
+        problems=[one_line(problem, MOST_TEXT) for problem in found.problems],
         pages=pages,
-        last_changes=last_changes(trends.trends),
         script=script,
         script_source=script_source(script),
-        most_open=MOST_OPEN,
         most_campaigns=MOST_CAMPAIGNS,
         name_of=lambda folder: one_line(folder.name, MOST_NAME),
     )

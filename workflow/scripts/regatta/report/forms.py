@@ -311,6 +311,9 @@ def draw_rows(canvas: "Canvas", chart: Chart, medium: Medium) -> None:
             shown = "" if math.isnan(value) else with_minus_signs(chart.y.written(value))
             beside(axes, number, name, 0, medium)
             beside(axes, number, f"{shown} {word * has_words}".strip(), 1, medium)
+    if len(guides) > 1:
+        band = {"color": GREY, "alpha": BAND, "linewidth": 0, "zorder": 0}
+        (axes.axhspan if is_across else axes.axvspan)(guides["y"].min(), guides["y"].max(), **band)
     for name, at in guides[[series, "y"]].itertuples(index=False):
         look = {"color": GREY, "linestyle": styles[name].line, "linewidth": 1.2, "zorder": 1.5}
         (axes.axhline if is_across else axes.axvline)(at, **look)

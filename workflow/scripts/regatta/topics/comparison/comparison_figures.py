@@ -19,7 +19,7 @@ from regatta.tables.pairs import by_effect, directed
 from regatta.topics.comparison import texts
 from regatta.topics.comparison.texts import difference_text, pair_text, with_labels
 
-MOST_ROWS = 12
+MOST_ROWS, MOST_GROUPS = 12, 16
 LABEL, LABEL_OF_RESULTS = "Change in time (%)", "Change, positive is worse (%)"
 LEAST, AROUND_MARGIN = 2, 1.3  # change that the axis has at least to either side; relative to the margin
 BESIDE = 0.06  # of the axis, beyond the last change
@@ -135,8 +135,38 @@ def _summary(rows: pd.DataFrame) -> str:
 
 def changes_figure(judged: pd.DataFrame) -> Figure:
     """Return the figure of the rows, those with the largest effects first, of which it has MOST_ROWS."""
-    shown = by_effect(with_labels(judged)).head(MOST_ROWS)
-    rows, marks, heading = table_rows(shown), [], LABEL if shown["result"].isna().all() else LABEL_OF_RESULTS
+    shown, num = by_effect(with_labels(judged)).head(MOST_ROWS), len(judged)
+    heading = LABEL if shown["result"].isna().all() else LABEL_OF_RESULTS
+    title = f"{heading.removesuffix(' (%)')}: {pair_text(shown)}"
+    title += f", largest {len(shown)} of {num} pairs" if len(shown) < num else ""
+    return ratio_figure("changes", title, shown, interval_heading(shown["interval"]), heading)
+
+
+def workloads_figure(judged: pd.DataFrame) -> Figure:
+    """Return the figure of many rows: one for each workload, shape and verdict; for each workload if equivalent."""
+    names = cell_names(plain_rows(judged, tuple(judged)))
+    shapes = [shape(row.nodes, row.gpus_per_node) for row in table_rows(judged)]
+    rows = judged.assign(subject=[name.parts["subject"] for name in names], shape=shapes)
+    where, groups = rows["shape"].where(rows["verdict"] != "equivalent", ""), []
+    for (subject, _, verdict), of in rows.groupby(["subject", where, "verdict"], sort=False):
+        places = of["shape"].iloc[0] if of["shape"].nunique() == 1 else f"{of['shape'].nunique()} shapes"
+        label = SEPARATOR.join((subject, places, plural(len(of), "pair")))
+        ends = {"time_low_ratio": of["time_low_ratio"].min(), "time_high_ratio": of["time_high_ratio"].max()}
+        group = {"label": label, "verdict": verdict, "time_ratio": of["time_ratio"].median(), **ends}
+        groups.append(group | {"cell": of["cell"].iloc[0] if len(of) == 1 else ""})
+    shown = by_effect(pd.DataFrame(groups).assign(margin_ratio=judged["margin_ratio"].max()))
+    title = f"Change in time: {pair_text(judged)}, median of pairs"
+    if len(shown) > MOST_GROUPS:
+        title += f", largest {MOST_GROUPS} of {len(shown)} groups"
+    return ratio_figure("changes", title, shown.head(MOST_GROUPS), "95 % CIs of the pairs")
+
+
+def ratio_figure(id_: str, title: str, shown: pd.DataFrame, ends: str, heading: str = LABEL) -> Figure:
+    """Return a figure with a line for each row, all within its axis. ends: heading of the intervals.
+
+    shown: columns of pairs, and `label`. cell: empty if a row stands for several.
+    """
+    rows, marks = table_rows(shown), []
     for place, row in enumerate(rows):
         value, low, high = map(_change, (row.time_ratio, row.time_low_ratio, row.time_high_ratio))
         marks.append({"cell": row.cell, "series": row.verdict, "x": place, "y": value, "low": low, "high": high})
@@ -146,8 +176,8 @@ def changes_figure(judged: pd.DataFrame) -> Figure:
     least = max(LEAST, AROUND_MARGIN * places[0])
     marks += [{"cell": "", "series": name, "x": None, "y": place} for name, place in limits.items()]
     frame = pd.DataFrame(marks).astype(dict.fromkeys(("x", "y", "low", "high"), float))
-    ends = frame[["y", "low", "high"]].stack()
-    low, high = min(ends.min(), -least), max(ends.max(), least)
+    values = frame[["y", "low", "high"]].stack()
+    low, high = min(values.min(), -least), max(values.max(), least)
     around = BESIDE * (high - low)
     styles = styles_of({row.verdict: VERDICT_HUES[row.verdict] for row in rows if row.verdict in VERDICT_HUES})
     styles |= {row.verdict: Style(GREY) for row in rows if row.verdict not in styles} | dict.fromkeys(limits, GUIDE)
@@ -155,16 +185,14 @@ def changes_figure(judged: pd.DataFrame) -> Figure:
         PlotAxis.of_categories("", [row.label for row in rows]),
         PlotAxis(heading, low=low - around, high=high + around, show=_text),
     )
-    chart = Chart("rows", frame, *axes, styles=styles)
-    title, num = f"{heading.removesuffix(' (%)')}: {pair_text(shown)}", len(judged)
-    title += f", largest {len(rows)} of {num} pairs" if len(rows) < num else ""
     lines = tuple(
         (row.label, row.verdict, _text(of.y), UNKNOWN if is_unknown(of.low) else f"[{_text(of.low)}, {_text(of.high)}]")
         for row, of in zip(rows, frame.itertuples(), strict=False)
     )
-    heads = ("cell", "verdict", heading.lower(), interval_heading(shown["interval"]))
-    table = Table(title, heads, lines, cells=tuple(row.cell for row in rows))
-    return Figure("changes", title, chart, table, "comparisons")
+    cells = tuple(row.cell for row in rows)
+    heads = ("cell" if all(cells) else "cells", "verdict", heading.lower(), ends)
+    table = Table(title, heads, lines, cells=cells if all(cells) else ())
+    return Figure(id_, title, Chart("rows", frame, *axes, styles=styles), table, "comparisons")
 
 
 def _change(ratio: object) -> float | None:

@@ -1,0 +1,202 @@
+"""Several campaigns, each compared with the first one: groups of cells that change alike, and single cells."""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from regatta.compare.campaign_history import CampaignHistory, Followed, Point, changes_of
+from regatta.compare.campaigns import CampaignsCompared, distinct_names
+from regatta.core.names import SEPARATOR
+from regatta.core.text import change_text, plural, signed_percent
+from regatta.kit.columns import table_rows
+from regatta.model.frozen import names_by_id
+from regatta.report.findings import percent_number
+from regatta.report.panels import Figure
+from regatta.tables.pairs import NEARLY_ALL, by_effect, judged_rows, patterns_of
+from regatta.topics.comparison.comparison_figures import ratio_figure
+
+MOST_GROUPS = 3
+ALL = "all cells"
+DIRECTIONS = {"slower": 1, "faster": -1}
+
+
+@dataclass(frozen=True)
+class Step:
+    """What a group of cells has in one campaign: the median of its ratios with their range. word: the verdict."""
+
+    place: int
+    word: str
+    ratio: float
+    low: float
+    high: float
+    margin: float
+
+
+@dataclass(frozen=True)
+class ChangeGroup:
+    """Cells that change alike. text: what they have in common. references: their ids in base. steps: by campaign."""
+
+    text: str
+    references: frozenset[str]
+    steps: list[Step]
+
+    @property
+    def largest(self) -> float:
+        """Return the largest change of the group, as a logarithm."""
+        return max(abs(math.log(step.ratio)) for step in self.steps)
+
+    def over(self, names: list[str]) -> str:
+        """Return `v3 +11.9 %, v4 back to +0.1 %`: each campaign in which it changed; else `+1.9 to +2.1 %`.
+
+        names: of the campaigns.
+        """
+        found, before = [], Step(0, "equivalent", 1.0, 1.0, 1.0, 0.0)
+        for step in self.steps:
+            is_moved = abs(math.log(step.ratio / before.ratio)) > math.log1p(step.margin)
+            if is_moved or (step.word in DIRECTIONS) != (before.word in DIRECTIONS):
+                back = "" if step.word in DIRECTIONS else "back to "
+                found.append(f"{names[step.place]} {back}{signed_percent(step.ratio)} %")
+                before = step
+        last = self.steps[-1]
+        if last.word in DIRECTIONS and before.place < last.place:
+            found.append(f"still {signed_percent(last.ratio)} % in {names[last.place]}")
+        low, high = (signed_percent(of(step.ratio for step in self.steps)) for of in (min, max))
+        return ", ".join(found) or f"{low} to {high} %, within the margin"
+
+
+def change_groups(compared: list[CampaignsCompared], judged: pd.DataFrame) -> list[ChangeGroup]:
+    """Return the groups of cells that change alike in any campaign: the largest, as far as they hardly overlap.
+
+    judged: pairs of all campaigns (regatta.compare.comparison_output.pairs_of).
+    """
+    cells: dict[str, set[str]] = {}
+    words: dict[tuple[str, int], str] = {}
+    for place, of in enumerate(compared, start=1):
+        for word, text, references in _alike(judged[judged["place"] == place - 1], of):
+            cells.setdefault(text, set()).update(references)
+            words[text, place] = word
+    found = []
+    for text, references in cells.items():
+        found.append(_group(text, judged[judged["reference"].isin(references)], words))
+    chosen: list[ChangeGroup] = []
+    for group in sorted(found, key=lambda group: -group.largest):
+        covered = frozenset().union(*(of.references for of in chosen))
+        if 2 * len(group.references & covered) <= len(group.references):
+            chosen.append(group)
+    return chosen[:MOST_GROUPS]
+
+
+def all_cells(judged: pd.DataFrame) -> ChangeGroup:
+    """Return all cells as a group."""
+    return _group(ALL, judged, {})
+
+
+def _group(text: str, rows: pd.DataFrame, words: dict[tuple[str, int], str]) -> ChangeGroup:
+    steps = [_step(place + 1, of, words.get((text, place + 1))) for place, of in rows.groupby("place")]
+    return ChangeGroup(text, frozenset(rows["reference"]), steps)
+
+
+def _alike(rows: pd.DataFrame, of: CampaignsCompared) -> Iterator[tuple[str, str, list[str]]]:
+    """Yield direction, description and cells of each group of one campaign: all cells, or patterns of them."""
+    for word, sign in DIRECTIONS.items():
+        is_one = rows["direction"] == word
+        if 2 * is_one.sum() > len(rows) and (sign * np.log(rows["time_ratio"].astype(float)) > 0).mean() >= NEARLY_ALL:
+            yield word, ALL, rows["reference"].tolist()
+            return
+    tested = rows[rows["p_adjusted"].notna()]
+    for word, patterns in patterns_of(rows, rows["value"], of.launches):
+        for pattern, _ in patterns:
+            device = rows["device"].iloc[0]
+            yield word, pattern.text(device), tested["reference"].iloc[list(pattern.inside)].tolist()
+
+
+def _step(place: int, rows: pd.DataFrame, word: str | None) -> Step:
+    """Return the step of a group. word: the direction that the group as a whole has."""
+    ratios, counts = rows["time_ratio"].astype(float), rows["verdict"].value_counts()
+    numbers = map(float, (ratios.median(), ratios.min(), ratios.max(), rows["margin_ratio"].max()))
+    return Step(place, word if counts.get(word) else counts.idxmax(), *numbers)
+
+
+def group_figure(group: ChangeGroup, history: CampaignHistory, place: int) -> Figure:
+    """Return the change of a group over campaigns. place: of the figure on the page."""
+    rows = []
+    for step in group.steps:
+        changes = history.changes[step.place] or []
+        more = [f"{len(changes) - 1} more"] if len(changes) > 1 else []
+        label = SEPARATOR.join([history.names[step.place], *changes[:1], *more])
+        ends = {"time_ratio": step.ratio, "time_low_ratio": step.low, "time_high_ratio": step.high}
+        rows.append({"label": label, "cell": "", "verdict": step.word, "margin_ratio": step.margin} | ends)
+    text = f"{group.text[:1].upper()}{group.text[1:]}"
+    title = f"{text}, {plural(len(group.references), 'cell')}: change in time vs. {history.names[0]}, median"
+    return ratio_figure(f"group-{place}", title, pd.DataFrame(rows), "range of the cells")
+
+
+def group_lines(
+    groups: list[ChangeGroup], judged: pd.DataFrame, compared: list[CampaignsCompared]
+) -> list[tuple[str, str, str, str]]:
+    """Return anchor, label, lead and text of the groups, and of all other cells."""
+    names, is_pair = distinct_names(compared[0].base, *(of.test for of in compared)), len(compared) == 1
+    cause = changes_of([compared[0].base, compared[0].test])[1] if is_pair else None
+    found, others = [], judged
+    for place, group in enumerate(groups):
+        rows, last = judged[judged["reference"].isin(group.references)], group.steps[-1]
+        others = others.drop(rows.index, errors="ignore")
+        cells, side = plural(len(group.references), "cell"), "slower" if last.ratio > 1 else "faster"
+        if is_pair:
+            lead = f"{group.text}: {percent_number(abs(last.ratio - 1))} % {side}"
+            lead += f" ({(rows['direction'] == side).sum()} of {cells})"
+        else:
+            lead = f"{group.text} ({cells}): {group.over(names)}"
+        label = last.word.capitalize() if last.word in DIRECTIONS else "Within margin" if is_pair else "Changed"
+        lead = f"{cause[0]}: {lead}" if cause and len(cause) == 1 else f"{lead[:1].upper()}{lead[1:]}"
+        found.append(("comparisons" if is_pair else f"group-{place}", label, lead, ""))
+    return [*found, *_lines_on_others(others, compared, names, bool(groups))]
+
+
+def _lines_on_others(
+    rows: pd.DataFrame, compared: list[CampaignsCompared], names: list[str], has_groups: bool
+) -> Iterator[tuple[str, str, str, str]]:
+    """Yield the line on the cells of no group: their range if all are equivalent, else how many have which verdict."""
+    if rows.empty:
+        return
+    num, where = rows["reference"].nunique(), "" if len(compared) == 1 else " in all campaigns"
+    cells = f"{num:,} {'others' if has_groups else 'cells'}"
+    if (rows["verdict"] == "equivalent").all():
+        most = float(max(rows["time_high_ratio"].max(), 1 / rows["time_low_ratio"].min()))
+        yield (
+            "comparisons",
+            "Others" if has_groups else "Equal",
+            f"{cells} within ±{percent_number(most - 1)} %{where}",
+            "",
+        )
+        return
+    counts, words = rows.groupby("verdict")["reference"].nunique(), []
+    last = rows.loc[rows["place"] == len(compared) - 1, "verdict"].value_counts()
+    for word in (*DIRECTIONS, "inconclusive", *([] if where else ["equivalent"])):
+        of_last = f" ({last.get(word, 0):,} in {names[-1]})" if where else ""
+        words += [f"{counts[word]:,} {word}{of_last}"] if word in counts else []
+    largest = by_effect(rows).iloc[0]
+    text = f"Largest: {largest['full_name']}, {change_text(largest)} %" + (
+        f" in {largest['campaign']}" if where else ""
+    )
+    yield "comparisons", "Others" if has_groups else "Cells", f"{cells}: {', '.join(words)}", text
+
+
+def follow(compared: list[CampaignsCompared]) -> CampaignHistory:
+    """Return the cells of the first campaign over the others, those with the largest change first.
+
+    compared: each other campaign with the first.
+    """
+    campaigns, found = [compared[0].base, *(of.test for of in compared)], {}
+    for place, of in enumerate(compared, start=1):
+        for row in table_rows(judged_rows(of.comparisons)):
+            point = Point(row.time_ratio, f"{change_text(row)} %, {row.verdict}", row)
+            found.setdefault(row.reference, {0: Point(1.0, "base")})[place] = point
+    cells = [cell for cell in campaigns[0].campaign.by_id.values() if cell.id in found]
+    names = names_by_id(cells)
+    followed = [Followed("", names[cell.id].full, found[cell.id]) for cell in cells]
+    followed.sort(key=lambda cell: -cell.largest)
+    return CampaignHistory(distinct_names(*campaigns), changes_of(campaigns), followed)
