@@ -1,4 +1,4 @@
-"""The index of a results folder in a browser: sortable tables, dots, small screens."""
+"""The index of a results folder in a browser: a sortable table, lines of dots, small screens."""
 
 import pytest
 from test_report_in_browser import LOW_CONTRAST, OVERFLOWING, SCREENS
@@ -40,11 +40,7 @@ def test_tables_are_sorted_by_a_click_on_a_heading(browser, page):
     assert sort(browser, ".campaigns", 6) == "ascending"  # the environment: that of the first is unknown
     assert [text[:5] for text in column(browser, ".campaigns", 6)] == ["none", "torch", "torch", ""]
     assert browser.evaluate("document.querySelectorAll('.campaigns [aria-sort]').length") == 1
-    changes = ["\N{MINUS SIGN}1.2", "+1.2", "+1.2"]  # of the bandwidth and of two times
-    for expected in (changes, changes[::-1]):
-        sort(browser, ".figures", 3)
-        assert column(browser, ".figures", 3) == expected
-    assert browser.evaluate("document.querySelectorAll('.figures .unsorted button').length") == 0
+    assert browser.evaluate("document.querySelectorAll('.campaigns .unsorted button').length") == 0
 
 
 @pytest.mark.parametrize(("width", "scheme"), SCREENS)
@@ -59,17 +55,6 @@ def test_the_index_is_accessible_and_no_wider_than_the_screen(browser, page, wid
         assert browser.evaluate(OVERFLOWING) == []
         box = "document.querySelector('.campaigns').parentElement"
         assert browser.evaluate(f"{box}.scrollWidth <= {box}.clientWidth")
-
-
-def test_a_key_figure_has_a_dot_for_each_campaign_and_a_mark_for_each_change(browser, page):
-    browser.open(page, 1440)
-    browser.evaluate("document.querySelectorAll('details').forEach(d => d.open = true)")
-    of_tag = "document.querySelector('.figures .dots').getElementsByTagName('{}')"
-    assert [browser.evaluate(f"{of_tag.format(tag)}.length") for tag in "is"] == [4, 2]
-    dot = browser.evaluate(f"[...{of_tag.format('i')}].map(e => [e.offsetLeft, e.offsetTop, e.offsetWidth])")
-    assert {width for *_, width in dot} == {7}
-    assert dot == sorted(dot)
-    assert browser.evaluate("document.querySelector('.figures .dots').getBoundingClientRect().height") > 20
 
 
 def test_a_line_of_a_campaign_ends_with_the_campaign(browser, page):

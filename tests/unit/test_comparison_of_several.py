@@ -1,6 +1,5 @@
 """compare.py with more than two campaigns: each against the first."""
 
-import math
 import random
 import re
 from urllib.parse import unquote
@@ -11,9 +10,8 @@ from test_comparison_campaigns import script  # noqa: F401
 from test_report import Page
 
 from regatta.compare.campaigns import compare_campaigns, read_campaign
-from regatta.compare.change_groups import change_groups, follow
+from regatta.compare.change_groups import change_groups
 from regatta.compare.comparison_output import (
-    MOST_FOLLOWED,
     comparison_page,
     comparison_text,
     counts_of,
@@ -45,11 +43,6 @@ def compared_in(folders):
 @pytest.fixture
 def compared(tmp_path):
     return compared_in(folders_in(tmp_path))
-
-
-@pytest.fixture
-def history(compared):
-    return follow(compared)
 
 
 def rows_of(compared):
@@ -88,72 +81,23 @@ def test_cells_that_changed_together_are_a_group_before_each_has_a_verdict(tmp_p
     assert [step.ratio for step in group.steps] == pytest.approx([1.09] * 3, rel=0.01)
 
 
-def test_cells_with_the_largest_change_come_first_on_one_axis(history):
-    assert [cell.cell.rpartition(" · ")[2] for cell in history.followed] == ["2 KiB", "4 KiB", "8 KiB", "1 KiB"]
-    dots = [history.dots(cell) for cell in history.followed]
-    assert [[x for x, *_ in of] for of in dots] == [[3, 50, 97], [3, 50, 97], [3, 50], [3, 50, 97]]
-    last = [of[-1][1] for of in dots]  # in percent from the top
-    assert max(last[:2]) < 50  # above the middle: slower
-    assert last[2] > 50
-    assert last[3] == 50
-
-
-def test_a_campaign_without_the_cell_has_no_dot(tmp_path):
-    ratios = {"b": (1.0,) * 4, "<i>c": (None, 1.0, 1.0, 1.0), "d": (1.0,) * 4}
-    history = follow(compared_in(folders_in(tmp_path, ratios)))
-    dots = {cell.cell.rpartition(" · ")[2]: [x for x, *_ in history.dots(cell)] for cell in history.followed}
-    assert dots["1 KiB"] == [3, 34.3, 97]
-    assert dots["2 KiB"] == [3, 34.3, 65.7, 97]
-
-
-@pytest.mark.parametrize("largest", [1.2, 3.0])
-def test_the_axis_has_all_intervals_and_a_slower_cell_is_as_far_from_the_middle_as_a_faster_one(tmp_path, largest):
-    history = follow(compared_in(folders_in(tmp_path, {"b": (1.0, largest, 1.0, 1.0)})))
-    [end] = [point.ends[0] for point in history.followed[0].points.values() if point.ends]
-    assert math.exp(history.axis.end) == pytest.approx(end)
-    assert end > largest
-    assert history.end_texts == [f"+{100 * (end - 1):.1f} %", f"\N{MINUS SIGN}{100 * (1 - 1 / end):.1f} %"]
-    assert [history.height(ratio) for ratio in (end, 1, 1 / end)] == [8, 50, 92]
-
-
-def test_each_verdict_has_its_mark_and_the_base_has_one(tmp_path):
-    ratios = {"b": (1.0, 1.2, 1.06, 0.8), "c": (1.0,) * 4}
-    text = comparison_page(compared_in(folders_in(tmp_path, ratios)), tmp_path / "page.html")
-    [first, *_] = [re.findall('<i class="([a-z]*)"', chart) for chart in charts_of(text)]
-    assert first == ["base", "faster", "equivalent"]
-    classes = [re.findall('<i class="([a-z]*)"', chart)[1] for chart in charts_of(text)]
-    assert sorted(classes) == ["equivalent", "faster", "inconclusive", "slower"]
-    assert "<h1>a (base) to c" in text
-
-
-def charts_of(text):
-    return re.findall('<span class="dots" role="img".*?</span>', text, flags=re.DOTALL)
-
-
 def test_cells_link_to_the_reports_of_their_campaigns(tmp_path):
     folders = folders_in(tmp_path)
     for folder in folders[::2]:
         (folder / "report.html").write_text("", encoding="utf-8")
     compared = compared_in(folders)
     text = comparison_page(compared, tmp_path / "page.html")
-    row = follow(compared).followed[0].rows[2]
+    row = next(row for row in compared[1].comparisons.itertuples() if row.cell.startswith("collective"))
     table = text[text.index('id="cells-table"') :]
     assert table.count(f'href="a/report.html#cell={row.reference}"') == 2  # of b, and of c
     assert table.count(f'href="%3Ci%3Ec/report.html#cell={row.cell}"') == 1
     assert "b/report.html" not in table
 
 
-def test_changes_of_the_environment_are_marked(history):
-    assert [bool(changes) for changes in history.changes] == [False, False, True]
-    assert history.marks == [97]
-
-
-def test_the_page_has_a_chart_for_each_cell_and_counts_for_each_campaign(compared, tmp_path):
+def test_the_page_has_counts_for_each_campaign(compared, tmp_path):
     text = comparison_page(compared, tmp_path / "page.html")
     page = Page(re.sub("<template.*?</template>", "", text, flags=re.DOTALL))
-    charts = charts_of(text)
-    assert len(charts) == len(CELLS)
-    assert sum(chart.count("<i class=") for chart in charts) == 7 + len(CELLS)  # each base has one
+    assert "<h1>a (base) to &lt;i&gt;c" in text
     table = text[text.index('class="verdicts"') :].partition("</table>")[0]
     counts = [re.findall(r"<td>(?:<a [^>]*>)?(\d+)(?:</a>)?</td>", row) for row in re.findall("<tr><th.*?</tr>", table)]
     # pairs; faster, slower, inconclusive, equivalent
@@ -179,17 +123,11 @@ def test_each_pair_is_in_the_list_once_with_its_campaign(compared, tmp_path):
     assert unquote(c.by_verdict["slower"][2]) == "#cells&status=slower&campaign=<i>c"
 
 
-def test_at_most_some_charts_are_drawn(compared, tmp_path, monkeypatch):
-    monkeypatch.setattr("regatta.compare.comparison_output.MOST_FOLLOWED", 2)
-    assert len(charts_of(comparison_page(compared, tmp_path / "page.html"))) == 2 < MOST_FOLLOWED
-
-
 def test_campaigns_without_valid_launches_have_no_pair(tmp_path):
     folders = folders_in(tmp_path)[:1]
     failed = [(cell, ["failed"] * 5) for cell in CELLS]
     folders += [write_folder(tmp_path / f"failed{day}", failed, f"0{day}") for day in (2, 3)]
     compared = compared_in(folders)
-    assert follow(compared).followed == []
     page = Page(re.sub("<template.*?</template>", "", comparison_page(compared, tmp_path / "p.html"), flags=re.DOTALL))
     assert [table for table in page.all("table") if table.get("class") == "verdicts"] == []
 

@@ -1,42 +1,34 @@
-"""Cells over campaigns, and key figures of the campaigns of a results folder."""
+"""Campaigns of a results folder with cells in common: key figures, and the median of their times over campaigns."""
 
 import itertools
 import json
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
-import pandas as pd
-
 from regatta.campaign.expansion import canonical_json
-from regatta.compare.campaigns import (
-    CampaignResults,
-    difference_text,
-    read_campaign,
-)
+from regatta.compare.campaigns import CampaignResults, difference_text, read_campaign
 from regatta.compare.since_previous import SincePrevious, since_previous
 from regatta.core.errors import UserError
-from regatta.core.text import UNKNOWN, is_unknown, one_line, ratio_text, signed_percent
-from regatta.kit.columns import EACH, Column, Row, table_rows
+from regatta.core.text import UNKNOWN, one_line, signed_percent
+from regatta.kit.columns import Column, Row, table_rows
 from regatta.model.frozen import FrozenCell, names_by_id
 from regatta.store.launch_files import read_file
 from regatta.tables.bandwidth import BUSBW
 from regatta.tables.baselines import BASELINE, EFFICIENCY, EFFICIENCY_KIND
-from regatta.tables.cells import CellValues, cells_table, rows_of
+from regatta.tables.cells import cells_table, rows_of
 from regatta.tables.counterparts import match_key
 from regatta.tables.facts import NOT_KNOWN, Difference, differences_by_stack
 from regatta.tables.metrics import THROUGHPUT
-from regatta.tables.primary_times import primary_columns
+from regatta.tables.pairs import MARGIN
 
 # Reading a campaign's measurements takes tens of milliseconds, so the index does not follow hundreds.
 MOST_CAMPAIGNS, MOST_SERIES = 12, 12
 LEAST_AXIS = 0.01  # change at the end of an axis: smaller ones are noise
 WITHIN = 42  # percent of a chart from its middle to the end of the axis: dots have a size
-MOST_MOVED = 3  # cells whose time changed most
-CHANGE = "Change in time"  # title of a time that is followed
 MOST_CHANGES, MOST_TEXT = 4, 200  # environment changes in one row, and characters of each
 
 Keys = dict[str, dict]  # what a cell measures, with its version -> the cell
@@ -44,57 +36,20 @@ Keys = dict[str, dict]  # what a cell measures, with its version -> the cell
 
 @dataclass(frozen=True)
 class Point:
-    """What a campaign has of a cell. row: how it compares with another campaign, if it was compared.
-
-    value: the number alone, as text.
-    """
+    """What a campaign has of a key figure. value: the number as text. text: with its interval and launches."""
 
     number: float
+    value: str
     text: str
-    row: Row | SincePrevious | None = None
-    value: str = ""
-
-    @property
-    def ends(self) -> list[float]:
-        """Return the ends of a compared ratio, the higher one first; none if unknown."""
-        is_known = self.row is not None and not is_unknown(self.row.time_low_ratio)
-        return [self.row.time_high_ratio, self.row.time_low_ratio] if is_known else []
 
 
 @dataclass(frozen=True)
 class Followed:
-    """A number of one cell over campaigns. cell: its name. points: by the place of the campaign."""
+    """A key figure of one cell over campaigns. cell: its name. points: by the place of the campaign."""
 
     title: str
     cell: str
     points: dict[int, Point]
-
-    @property
-    def is_figure(self) -> bool:
-        """Return whether it is a key figure, not a time."""
-        return self.title not in ("", CHANGE)
-
-    @cached_property
-    def ratios(self) -> dict[int, float]:
-        """Return the ratio of each number to the first one, by the place of the campaign; none if one is 0."""
-        numbers = {place: self.points[place].number for place in sorted(self.points)}
-        first = next(iter(numbers.values()))
-        return {place: number / first for place, number in numbers.items()} if all(numbers.values()) else {}
-
-    @property
-    def changes(self) -> list[float | None]:
-        """Return the ratios of the last number to the first and to the one before."""
-        ratios = list(self.ratios.values())
-        return [ratios[-1], ratios[-1] / ratios[-2]] if ratios else [None, None]
-
-    @property
-    def largest(self) -> float:
-        """Return the largest ratio to the first number, up or down, as a logarithm."""
-        return max(abs(math.log(ratio)) for ratio in self.ratios.values())
-
-    @property
-    def rows(self) -> dict[int, Row]:
-        return {place: point.row for place, point in self.points.items() if point.row is not None}
 
 
 @dataclass(frozen=True)
@@ -113,59 +68,6 @@ class RatioAxis:
     def percent(self, ratio: float, half: float = 50) -> float:
         """Return the place of a ratio. half: of the axis."""
         return round(50 + half * math.log(ratio) / self.end, 1)
-
-
-@dataclass(frozen=True)
-class CampaignHistory:
-    """Numbers over campaigns, drawn on one logarithmic axis of ratios to the first.
-
-    changes: how the environment of each campaign differs from the one before, as texts; None if unknown.
-    """
-
-    names: list[str]
-    changes: list[list[str] | None]
-    followed: list[Followed]
-
-    @cached_property
-    def margin(self) -> float:
-        """The largest margin of the compared ratios; 0 if none is compared."""
-        return max((row.margin_ratio for one in self.followed for row in one.rows.values()), default=0.0)
-
-    @cached_property
-    def axis(self) -> RatioAxis:
-        ends = (end for one in self.followed for point in one.points.values() for end in point.ends)
-        ratios = (ratio for one in self.followed for ratio in one.ratios.values())
-        return RatioAxis.of(itertools.chain(ends, ratios), self.margin)
-
-    @property
-    def end_texts(self) -> list[str]:
-        """Return the labels of the axis from top to bottom."""
-        return [f"{signed_percent(math.exp(end))} %" for end in (self.axis.end, -self.axis.end)]
-
-    percent = staticmethod(signed_percent)
-
-    def x(self, place: int) -> float:
-        """Return the place of a campaign in a chart, in percent."""
-        return round(3 + 94 * place / max(len(self.changes) - 1, 1), 1)
-
-    def height(self, ratio: float) -> float:
-        """Return the place of a ratio in a chart, in percent from its top; 1 is in the middle."""
-        return self.axis.percent(ratio, -WITHIN)
-
-    def dots(self, followed: Followed) -> list[tuple[float, float, list[float], str, str]]:
-        """Return of each campaign the place of its ratio and of the ends, its verdict, and a text."""
-        found = []
-        for place, ratio in followed.ratios.items():
-            point = followed.points[place]
-            verdict = point.row.verdict if point.row is not None else "base" if followed.rows else ""
-            text = f"{self.names[place]}: {point.text}"
-            found.append((self.x(place), self.height(ratio), list(map(self.height, point.ends)), verdict, text))
-        return found
-
-    @property
-    def marks(self) -> list[float]:
-        """Return the places of the campaigns whose environment changed."""
-        return [self.x(place) for place, texts in enumerate(self.changes) if texts]
 
 
 def changes_of(campaigns: list[CampaignResults]) -> list[list[str] | None]:
@@ -194,27 +96,45 @@ def _change_text(change: Difference) -> str:
 
 
 @dataclass(frozen=True)
-class Trend(CampaignHistory):
-    """Campaigns with cells in common, oldest first. since: how each compares with an earlier one; None without one.
+class Trend:
+    """Campaigns with cells in common, oldest first. followed: their key figures.
 
-    num_older: campaigns that are left out.
+    changes: how the environment of each differs from the one before, as texts; None if unknown. since: how each
+    compares with an earlier one; None without one. num_older: campaigns that are left out.
     """
 
     folders: list[Path]
-    dates: list[str]
+    names: list[str]
+    changes: list[list[str] | None]
+    followed: list[Followed]
     since: list[SincePrevious | None]
     num_older: int
 
     @cached_property
-    def times(self) -> CampaignHistory:
-        """Return for each campaign the median times of those that it compares with, the first one 1."""
-        found: list[dict[int, Point]] = []
+    def levels(self) -> list[dict[int, float]]:
+        """Return for each campaign the median times of those that it compares with, by place; the first has 1."""
+        found: list[dict[int, float]] = []
         for place, since in enumerate(self.since):
             earlier = found[since.base] if since else {}
-            ratio = earlier[since.base].number * since.time_ratio if since else 1.0
-            point = Point(ratio, f"{signed_percent(ratio)} %", since)
-            found.append(earlier | {place: point})
-        return CampaignHistory(self.names, [None] * len(found), [Followed("", "", points) for points in found])
+            found.append(earlier | {place: earlier[since.base] * since.time_ratio if since else 1.0})
+        return found
+
+    @cached_property
+    def axis(self) -> RatioAxis:
+        return RatioAxis.of((ratio for of in self.levels for ratio in of.values()), MARGIN)
+
+    def height(self, ratio: float) -> float:
+        """Return the place of a ratio in a chart, in percent from its top; 1 is in the middle."""
+        return self.axis.percent(ratio, -WITHIN)
+
+    def dots(self, place: int) -> list[tuple[float, float, str, str]]:
+        """Return the place of each campaign up to one in percent, its height, its verdict, and a text."""
+        found = []
+        for at, ratio in self.levels[place].items():
+            x, since = round(3 + 94 * at / max(len(self.since) - 1, 1), 1), self.since[at]
+            text = f"{self.names[at]}: {signed_percent(ratio)} %"
+            found.append((x, self.height(ratio), since.verdict if since else "base", text))
+        return found
 
     @property
     def is_worse(self) -> bool:
@@ -282,46 +202,38 @@ def read_trends(keys: dict[Path, Keys]) -> Trends:
                 problems.append(str(error))
         campaigns = [campaign for campaign in campaigns if campaign.first_time_utc]
         campaigns.sort(key=lambda campaign: campaign.first_time_utc)
-        if times := times_of_cells(campaigns):  # else cells in common, but none measured twice
-            found.append(_trend_of(campaigns, times, max(len(group) - MOST_CAMPAIGNS, 0)))
+        if names := measured_twice(campaigns):  # else cells in common, but none measured twice
+            found.append(_trend_of(campaigns, names, max(len(group) - MOST_CAMPAIGNS, 0)))
     return Trends(found, max(len(groups) - MOST_SERIES, 0), problems)
 
 
-def _trend_of(campaigns: list[CampaignResults], times: dict[str, Followed], num_older: int) -> Trend:
+def _trend_of(campaigns: list[CampaignResults], names: dict[str, str], num_older: int) -> Trend:
     keys = [keys_of(campaign.campaign.cells) for campaign in campaigns]
     return Trend(
+        [campaign.folder for campaign in campaigns],
         [one_line(campaign.folder.name, MOST_TEXT) for campaign in campaigns],
         changes_of(campaigns),
-        list(_key_figures(campaigns, times, keys)),
-        [campaign.folder for campaign in campaigns],
-        [campaign.first_time_utc[:10] for campaign in campaigns],
+        list(_key_figures(campaigns, names, keys)),
         since_previous(campaigns),
         num_older,
     )
 
 
-TIME = Column("time_s", "time", shown_as=EACH, interval="interval")
 NEEDED = (EFFICIENCY, EFFICIENCY_KIND, BASELINE, THROUGHPUT, BUSBW)
 FIGURES = (("train_step", replace(EFFICIENCY, applies=None)), ("train_step", THROUGHPUT), ("collective", BUSBW))
 
 
-def times_of_cells(campaigns: list[CampaignResults]) -> dict[str, Followed]:
-    """Return the times of the cells that were measured in two or more campaigns, by what they measure."""
-    found: dict[str, dict[int, Point]] = defaultdict(dict)
-    columns, cells = primary_columns(*(campaign.measurements for campaign in campaigns)), {}
-    for place, campaign in enumerate(campaigns):
-        values = CellValues(campaign.campaign, campaign.measurements)
-        times = values.mean(values.primary_times_in(columns))
-        ends = dict(zip(TIME.names, times.ends, strict=True))
-        rows = table_rows(pd.DataFrame(ends | {"num_launches": times.num, "interval": times.kinds}))
-        for key, cell in keys_of(campaign.campaign.cells).items():
-            if (row := rows[values.places[cell.id]]).num_launches:
-                found[key][place] = Point(row.time_s, _text(TIME, row))
-                cells[key] = cell
-    found = {key: points for key, points in found.items() if len(points) > 1}
-    names = names_by_id(cells[key] for key in found)
-    named = {key: one_line(names[cells[key].id].full, MOST_TEXT) for key in found}
-    return {key: Followed(CHANGE, named[key], points) for key, points in found.items()}
+def measured_twice(campaigns: list[CampaignResults]) -> dict[str, str]:
+    """Return the names of the cells with ok launches in two or more campaigns, by what they measure."""
+    counts, cells = Counter(), {}
+    for campaign in campaigns:
+        ok = set(campaign.measurements.loc[campaign.measurements["status"] == "ok", "cell"])
+        measured = {key: cell for key, cell in keys_of(campaign.campaign.cells).items() if cell.id in ok}
+        counts.update(measured.keys())
+        cells |= measured
+    cells = {key: cell for key, cell in cells.items() if counts[key] > 1}
+    names = names_by_id(cells.values())
+    return {key: one_line(names[cell.id].full, MOST_TEXT) for key, cell in cells.items()}
 
 
 def _text(column: Column, row: Row) -> str:
@@ -329,17 +241,17 @@ def _text(column: Column, row: Row) -> str:
     return f"{text}, n\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}{row.num_launches}"
 
 
-def _key_figures(campaigns: list[CampaignResults], times: dict[str, Followed], keys: list[Keys]) -> Iterator[Followed]:
-    """Yield each key figure that two or more campaigns have for the same cell, then the times that changed most."""
-    cells = {key: cell for of_campaign in keys for key, cell in of_campaign.items() if key in times}  # the latest
+def _key_figures(campaigns: list[CampaignResults], names: dict[str, str], keys: list[Keys]) -> Iterator[Followed]:
+    """Yield each key figure that two or more campaigns have for the same cell. names: by what it measures."""
+    cells = {key: cell for of_campaign in keys for key, cell in of_campaign.items() if key in names}  # the latest
     tables = [cells_table(campaign.campaign, campaign.measurements, NEEDED) for campaign in campaigns]
     for benchmark, column in FIGURES:
         found: dict[str, dict[int, Point]] = defaultdict(dict)
         for place, (table, of_campaign) in enumerate(zip(tables, keys, strict=True)):
-            key_of = {cell.id: key for key, cell in of_campaign.items() if key in times}
+            key_of = {cell.id: key for key, cell in of_campaign.items() if key in names}
             for row in table_rows(rows_of(table, benchmark).dropna(subset=column.name)):
                 if row.cell in key_of:
-                    point = Point(getattr(row, column.name), _text(column, row), value=column.cell(row))
+                    point = Point(getattr(row, column.name), column.cell(row), _text(column, row))
                     found[key_of[row.cell]][place] = point
         # The highest cell of the latest campaign would seem to rise, by selection alone.
         ranks = {
@@ -349,11 +261,4 @@ def _key_figures(campaigns: list[CampaignResults], times: dict[str, Followed], k
         }
         if ranks:
             key = ranks[max(ranks)]
-            yield Followed(column.heading(cells[key].device), times[key].cell, found[key])
-    for followed in sorted(times.values(), key=lambda followed: -followed.largest)[:MOST_MOVED]:
-        ratios = followed.ratios
-        points = {
-            place: replace(point, text=f"{point.text}, ratio to first {ratio_text(ratios[place])}")
-            for place, point in followed.points.items()
-        }
-        yield replace(followed, points=points)
+            yield Followed(column.heading(cells[key].device), names[key], found[key])

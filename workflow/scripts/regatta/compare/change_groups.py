@@ -1,4 +1,4 @@
-"""Several campaigns, each compared with the first one: groups of cells that change alike, and single cells."""
+"""Groups of cells that change alike over campaigns, each of which is compared with the first one."""
 
 import math
 from collections.abc import Iterator
@@ -7,15 +7,12 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from regatta.compare.campaign_history import CampaignHistory, Followed, Point, changes_of
-from regatta.compare.campaigns import CampaignsCompared, distinct_names
+from regatta.compare.campaigns import CampaignsCompared
 from regatta.core.names import SEPARATOR
 from regatta.core.text import change_text, plural, signed_percent
-from regatta.kit.columns import table_rows
-from regatta.model.frozen import names_by_id
 from regatta.report.findings import percent_number
 from regatta.report.panels import Figure
-from regatta.tables.pairs import NEARLY_ALL, by_effect, judged_rows, patterns_of
+from regatta.tables.pairs import NEARLY_ALL, by_effect, patterns_of
 from regatta.topics.comparison.comparison_figures import ratio_figure
 
 MOST_GROUPS = 3
@@ -78,9 +75,7 @@ def change_groups(compared: list[CampaignsCompared], judged: pd.DataFrame) -> li
         for word, text, references in _alike(judged[judged["place"] == place - 1], of):
             cells.setdefault(text, set()).update(references)
             words[text, place] = word
-    found = []
-    for text, references in cells.items():
-        found.append(_group(text, judged[judged["reference"].isin(references)], words))
+    found = [_group(text, judged[judged["reference"].isin(of)], words) for text, of in cells.items()]
     chosen: list[ChangeGroup] = []
     for group in sorted(found, key=lambda group: -group.largest):
         covered = frozenset().union(*(of.references for of in chosen))
@@ -120,27 +115,28 @@ def _step(place: int, rows: pd.DataFrame, word: str | None) -> Step:
     return Step(place, word if counts.get(word) else counts.idxmax(), *numbers)
 
 
-def group_figure(group: ChangeGroup, history: CampaignHistory, place: int) -> Figure:
-    """Return the change of a group over campaigns. place: of the figure on the page."""
+def group_figure(group: ChangeGroup, names: list[str], changes: list[list[str] | None], place: int) -> Figure:
+    """Return the change of a group over campaigns, with those of the environment. place: of the figure on the page."""
     rows = []
     for step in group.steps:
-        changes = history.changes[step.place] or []
-        more = [f"{len(changes) - 1} more"] if len(changes) > 1 else []
-        label = SEPARATOR.join([history.names[step.place], *changes[:1], *more])
+        changed = changes[step.place] or []
+        more = [f"{len(changed) - 1} more"] if len(changed) > 1 else []
+        label = SEPARATOR.join([names[step.place], *changed[:1], *more])
         ends = {"time_ratio": step.ratio, "time_low_ratio": step.low, "time_high_ratio": step.high}
         rows.append({"label": label, "cell": "", "verdict": step.word, "margin_ratio": step.margin} | ends)
     text = f"{group.text[:1].upper()}{group.text[1:]}"
-    title = f"{text}, {plural(len(group.references), 'cell')}: change in time vs. {history.names[0]}, median"
+    title = f"{text}, {plural(len(group.references), 'cell')}: change in time vs. {names[0]}, median"
     return ratio_figure(f"group-{place}", title, pd.DataFrame(rows), "range of the cells")
 
 
 def group_lines(
-    groups: list[ChangeGroup], judged: pd.DataFrame, compared: list[CampaignsCompared]
+    groups: list[ChangeGroup], judged: pd.DataFrame, names: list[str], changes: list[list[str] | None]
 ) -> list[tuple[str, str, str, str]]:
-    """Return anchor, label, lead and text of the groups, and of all other cells."""
-    names, is_pair = distinct_names(compared[0].base, *(of.test for of in compared)), len(compared) == 1
-    cause = changes_of([compared[0].base, compared[0].test])[1] if is_pair else None
-    found, others = [], judged
+    """Return anchor, label, lead and text of the groups, and of all other cells.
+
+    names, changes: of the campaigns, and of their environments.
+    """
+    is_pair, cause, found, others = len(names) == 2, changes[1] or (), [], judged
     for place, group in enumerate(groups):
         rows, last = judged[judged["reference"].isin(group.references)], group.steps[-1]
         others = others.drop(rows.index, errors="ignore")
@@ -151,52 +147,26 @@ def group_lines(
         else:
             lead = f"{group.text} ({cells}): {group.over(names)}"
         label = last.word.capitalize() if last.word in DIRECTIONS else "Within margin" if is_pair else "Changed"
-        lead = f"{cause[0]}: {lead}" if cause and len(cause) == 1 else f"{lead[:1].upper()}{lead[1:]}"
+        lead = f"{cause[0]}: {lead}" if is_pair and len(cause) == 1 else f"{lead[:1].upper()}{lead[1:]}"
         found.append(("comparisons" if is_pair else f"group-{place}", label, lead, ""))
-    return [*found, *_lines_on_others(others, compared, names, bool(groups))]
+    return [*found, *_lines_on_others(others, names, bool(groups))]
 
 
-def _lines_on_others(
-    rows: pd.DataFrame, compared: list[CampaignsCompared], names: list[str], has_groups: bool
-) -> Iterator[tuple[str, str, str, str]]:
+def _lines_on_others(rows: pd.DataFrame, names: list[str], has_groups: bool) -> Iterator[tuple[str, str, str, str]]:
     """Yield the line on the cells of no group: their range if all are equivalent, else how many have which verdict."""
     if rows.empty:
         return
-    num, where = rows["reference"].nunique(), "" if len(compared) == 1 else " in all campaigns"
-    cells = f"{num:,} {'others' if has_groups else 'cells'}"
+    num, where = rows["reference"].nunique(), "" if len(names) == 2 else " in all campaigns"
+    label, cells = "Others" if has_groups else "Cells", f"{num:,} {'others' if has_groups else 'cells'}"
     if (rows["verdict"] == "equivalent").all():
         most = float(max(rows["time_high_ratio"].max(), 1 / rows["time_low_ratio"].min()))
-        yield (
-            "comparisons",
-            "Others" if has_groups else "Equal",
-            f"{cells} within ±{percent_number(most - 1)} %{where}",
-            "",
-        )
+        yield "comparisons", label, f"{cells} within ±{percent_number(most - 1)} %{where}", ""
         return
     counts, words = rows.groupby("verdict")["reference"].nunique(), []
-    last = rows.loc[rows["place"] == len(compared) - 1, "verdict"].value_counts()
+    last = rows.loc[rows["place"] == len(names) - 2, "verdict"].value_counts()
     for word in (*DIRECTIONS, "inconclusive", *([] if where else ["equivalent"])):
         of_last = f" ({last.get(word, 0):,} in {names[-1]})" if where else ""
         words += [f"{counts[word]:,} {word}{of_last}"] if word in counts else []
     largest = by_effect(rows).iloc[0]
-    text = f"Largest: {largest['full_name']}, {change_text(largest)} %" + (
-        f" in {largest['campaign']}" if where else ""
-    )
-    yield "comparisons", "Others" if has_groups else "Cells", f"{cells}: {', '.join(words)}", text
-
-
-def follow(compared: list[CampaignsCompared]) -> CampaignHistory:
-    """Return the cells of the first campaign over the others, those with the largest change first.
-
-    compared: each other campaign with the first.
-    """
-    campaigns, found = [compared[0].base, *(of.test for of in compared)], {}
-    for place, of in enumerate(compared, start=1):
-        for row in table_rows(judged_rows(of.comparisons)):
-            point = Point(row.time_ratio, f"{change_text(row)} %, {row.verdict}", row)
-            found.setdefault(row.reference, {0: Point(1.0, "base")})[place] = point
-    cells = [cell for cell in campaigns[0].campaign.by_id.values() if cell.id in found]
-    names = names_by_id(cells)
-    followed = [Followed("", names[cell.id].full, found[cell.id]) for cell in cells]
-    followed.sort(key=lambda cell: -cell.largest)
-    return CampaignHistory(distinct_names(*campaigns), changes_of(campaigns), followed)
+    text = f"Largest: {largest['full_name']}, {change_text(largest)} %{f' in {largest.campaign}' * bool(where)}"
+    yield "comparisons", label, f"{cells}: {', '.join(words)}", text

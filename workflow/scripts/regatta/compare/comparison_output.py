@@ -9,9 +9,9 @@ from urllib.parse import quote, urlencode
 import numpy as np
 import pandas as pd
 
-from regatta.compare.campaign_history import CampaignHistory, RatioAxis, changes_of
+from regatta.compare.campaign_history import RatioAxis, changes_of
 from regatta.compare.campaigns import CampaignResults, CampaignsCompared, difference_text, distinct_names
-from regatta.compare.change_groups import ChangeGroup, all_cells, change_groups, follow, group_figure, group_lines
+from regatta.compare.change_groups import ChangeGroup, all_cells, change_groups, group_figure, group_lines
 from regatta.core.files import address
 from regatta.core.text import UNKNOWN, change_text, duration, is_unknown, plural, signed_percent, three
 from regatta.core.verdicts import verdict_text
@@ -36,7 +36,6 @@ LABELS = {"verdicts": BASIS, "compared": "Difference", "environment": "Environme
 HOW_TO_READ = (
     "Ratio of times: above 1 is slower. [ ]: 95 % confidence interval; ( ): range. n: launches, test vs. base."
 )
-MOST_FOLLOWED = 24  # cells with the largest changes; the list has all pairs
 VERDICTS = {  # headings of the table of verdicts
     "faster": "Improved (faster)",
     "slower": "Regressed (slower)",
@@ -301,14 +300,19 @@ def changes_text(rows: pd.DataFrame) -> str:
 
 
 def page_summary(
-    groups: list[ChangeGroup], judged: pd.DataFrame, compared: list[CampaignsCompared]
+    groups: list[ChangeGroup],
+    judged: pd.DataFrame,
+    compared: list[CampaignsCompared],
+    names: list[str],
+    changes: list[list[str] | None],
 ) -> list[tuple[str, str, str, str]]:
-    """Return anchor, label, lead and text: what changed alike, what else, and environments."""
+    """Return anchor, label, lead and text: what changed alike, what else, and environments.
+
+    names, changes: of the campaigns, and of their environments.
+    """
     of_last = {label: (anchor, label, *more) for anchor, label, *more in statements(compared[-1])}
     of_last.pop(BASIS, None)
-    campaigns = [compared[0].base, *(of.test for of in compared)]
-    names, changes = distinct_names(*campaigns), changes_of(campaigns)
-    found = group_lines(groups, judged, compared) if groups or len(compared) > 1 else []
+    found = group_lines(groups, judged, names, changes) if groups or len(compared) > 1 else []
     environment = of_last.pop("Environment")
     if len(compared) > 1:
         changed = [name for name, of in zip(names, changes, strict=True) if of]
@@ -321,13 +325,18 @@ def page_summary(
     return [*found, *of_last.values(), *([] if is_said else [environment])]
 
 
-def first_figures(groups: list[ChangeGroup], judged: pd.DataFrame, history: CampaignHistory | None) -> list[Figure]:
-    """Return the figures of the page, the first for the first screen: of pairs, or of groups over campaigns."""
+def first_figures(
+    groups: list[ChangeGroup], judged: pd.DataFrame, names: list[str], changes: list[list[str] | None]
+) -> list[Figure]:
+    """Return the figures of the page, the first for the first screen: of pairs, or of groups over campaigns.
+
+    names, changes: of the campaigns, and of their environments.
+    """
     if not len(judged):
         return []
-    if history is None:
+    if len(names) == 2:
         return [changes_figure(judged) if len(judged) <= MOST_ROWS else workloads_figure(judged)]
-    return [group_figure(group, history, place) for place, group in enumerate(groups or [all_cells(judged)])]
+    return [group_figure(group, names, changes, place) for place, group in enumerate(groups or [all_cells(judged)])]
 
 
 def comparison_page(compared: list[CampaignsCompared], path: Path, gate: tuple[str, str] | None = None) -> str:
@@ -339,32 +348,31 @@ def comparison_page(compared: list[CampaignsCompared], path: Path, gate: tuple[s
     judged, block = judged_rows(pairs), pairs_block(compared, pairs, path)
     planned = pairs.assign(cell=pairs["pair"]).sort_values(["place", "order"])
     environment = environment_table("Environment differences", found.environment, "base", "test")
-    history, matrices = follow(compared) if len(compared) > 1 else None, ratio_matrices(planned, {})
-    groups = change_groups(compared, judged)
-    figures = first_figures(groups, judged, history)
-    campaigns = [found.base, *(of.test for of in compared)]
-    names = distinct_names(*campaigns)
-    of_campaigns = [(f"{name}: ", of) if history else ("", of) for name, of in zip(names[1:], compared, strict=True)]
+    matrices, is_series = ratio_matrices(planned, {}), len(compared) > 1
+    groups, campaigns = change_groups(compared, judged), [found.base, *(of.test for of in compared)]
+    names, changes = distinct_names(*campaigns), changes_of(campaigns)
+    figures = first_figures(groups, judged, names, changes)
+    of_campaigns = [(f"{name}: " * is_series, of) for name, of in zip(names[1:], compared, strict=True)]
     num, word = sum(not of.name.startswith(NOT_KNOWN) for of in found.environment or ()), "difference"
-    if history:
-        num, word = sum(map(bool, history.changes)), "change"
+    if is_series:
+        num, word = sum(map(bool, changes)), "change"
     num_alone = sum(len(cells) for of in compared for cells in of.unmatched.values())
     contents = [
         ("environment", "Environment", plural(num, word) if num else "", "quiet"),
         ("comparisons", "Comparisons", plural(len(judged), "pair"), "quiet"),
-        *([("history", "Changes over campaigns", plural(len(history.followed), "cell"), "quiet")] if history else []),
         ("cells", "All pairs", "", ""),
         ("unmatched", "Not compared", plural(num_alone, "cell") if num_alone else "", "quiet"),
     ]
+    title = f"{names[0]} (base) to {names[-1]}: {len(names)} campaigns"
     of_gate = [("comparisons", "Gate", gate[0].removeprefix("gate: ").capitalize(), gate[1])] if gate else []
     reports = {name: report_of(of.test, path) for name, of in zip(names[1:], compared, strict=True)}
     return render(
         "compare.html.j2",
-        title=f"{names[0]} (base) to {names[-1]}: {len(names)} campaigns" if history else f"{names[1]} vs. {names[0]}",
+        title=title if is_series else " vs. ".join(names[::-1]),
         lead=texts.COMPARED,
-        facts=list(zip(["Base", *(names[1:] if history else ["Test"])], map(campaign_text, campaigns), strict=True)),
+        facts=list(zip(["Base", *(names[1:] if is_series else ["Test"])], map(campaign_text, campaigns), strict=True)),
         contents=contents,
-        summary=[*of_gate, *page_summary(groups, judged, compared)],
+        summary=[*of_gate, *page_summary(groups, judged, compared, names, changes)],
         basis=[text for _, label, *of in statements(found) if label == BASIS for text in of],
         has_notes=any(of.notes for of in campaigns),
         headline=figures[:1],
@@ -373,8 +381,8 @@ def comparison_page(compared: list[CampaignsCompared], path: Path, gate: tuple[s
         heads=VERDICTS,
         counts=counts_of(judged, reports) if len(judged) else [],
         content={"matrices": [*(replace(matrix, fold=matrix.label) for matrix in matrices[:-1]), *matrices[-1:]]},
-        history=history,
-        most_followed=MOST_FOLLOWED,
+        names=names,
+        changes=changes if is_series else [],
         lists={name + title: items for name, of in of_campaigns for title, items in names_and_lists(of)[1].items()},
         block=block,
         cell_indices={pair: place for place, pair in enumerate(judged["pair"])},

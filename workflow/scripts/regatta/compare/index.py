@@ -17,6 +17,7 @@ from regatta.core.text import UNKNOWN, one_line, plural
 from regatta.report.page import NO_RECORD, TEMPLATES, load_template, script_source
 from regatta.store.frozen_files import mismatch
 from regatta.store.launch_files import read_file, write_text
+from regatta.tables.pairs import MARGIN
 
 COMPARISONS = "compare"  # folder of comparison pages in the results folder
 MOST_ANSWERS = 5  # groups of campaigns whose last change begins the page
@@ -231,23 +232,25 @@ def index_page(results: Path) -> str:
     files = sorted(path.name for path in (results / COMPARISONS).glob("*.html") if os.path.isfile(path))
     pages = [(one_line(name.removesuffix(".html"), 2 * MOST_NAME), address(COMPARISONS, name)) for name in files]
     script = (TEMPLATES / "sort.js").read_text(encoding="utf-8")
-    sections = {"campaigns": "Campaigns", "history": "History", "comparisons": "Comparisons"}
+    missing = [pair for _, compared in trends for pair in compared if pair and pair.command and not pair.page]
     machines = sorted({entry.machine for entry in entries if entry.answer})
     lead = f"{plural(len(entries), 'campaign')}, latest record first. Times are UTC."
     return load_template("index.html.j2").render(
         title="Results",
         lead=f"{lead} {machines[0]}." if len(machines) == 1 else lead,
         machines=machines if len(machines) > 1 else [],
-        contents=[(name, title) for name, title in sections.items() if name != "comparisons" or pages],
+        contents=[("campaigns", "Campaigns"), *([("comparisons", "Comparisons")] if pages or missing else [])],
         answers=answers(found.trends),
         most_answers=MOST_ANSWERS,
         rows=rows_of(entries, trends),
-        figures=list(dict.fromkeys(of.title for trend in found.trends for of in trend.followed if of.is_figure)),
+        figures=list(dict.fromkeys(of.title for trend in found.trends for of in trend.followed)),
         others=others,
         trends=trends,
         num_more=found.num_more,
         problems=[one_line(problem, MOST_TEXT) for problem in found.problems],
         pages=pages,
+        missing=missing,
+        margin=MARGIN,
         script=script,
         script_source=script_source(script),
         most_campaigns=MOST_CAMPAIGNS,

@@ -15,16 +15,12 @@ class SincePrevious:
     """What is judged of a campaign: the verdicts on its cells against an earlier one, and the median of their ratios.
 
     base: place of that campaign. counts: pairs by verdict. largest: ratio of the pair that is slower or faster by most.
-    It has the fields of a pair that a chart reads.
     """
 
     base: int
     counts: dict[str, int]
     time_ratio: float
     largest: float | None
-    margin_ratio: float = MARGIN
-    time_low_ratio: None = None
-    time_high_ratio: None = None
 
     @property
     def directions(self) -> list[str]:
@@ -35,7 +31,7 @@ class SincePrevious:
     def states(self) -> list[tuple[str, str]]:
         """Return what the status says of it, as (text, CSS class): `▲ slower`. Empty: nothing is known to be slower."""
         found = [(f"{SIGNS[word]} {word}", word) for word in self.directions]
-        return found or [("inconclusive", "")] * (self.time_ratio > 1 + self.margin_ratio)
+        return found or [("inconclusive", "")] * (self.time_ratio > 1 + MARGIN)
 
     @property
     def worst(self) -> float:
