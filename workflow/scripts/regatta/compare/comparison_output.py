@@ -26,7 +26,7 @@ from regatta.tables.facts import NOT_KNOWN
 from regatta.tables.pairs import COMPARISONS, RATIO, by_effect, is_within_margin, judged_rows
 from regatta.topics.base import ReportData, once_per_report
 from regatta.topics.comparison import texts
-from regatta.topics.comparison.comparison_figures import MOST_ROWS, changes_figure, ratio_matrices, workloads_figure
+from regatta.topics.comparison.comparison_figures import changes_figure, ratio_matrices
 from regatta.topics.comparison.comparison_findings import KIND_OF, compared_findings
 from regatta.topics.comparison.comparison_section import environment_table
 
@@ -335,7 +335,7 @@ def first_figures(
     if not len(judged):
         return []
     if len(names) == 2:
-        return [changes_figure(judged) if len(judged) <= MOST_ROWS else workloads_figure(judged)]
+        return [changes_figure(judged)]
     return [group_figure(group, names, changes, place) for place, group in enumerate(groups or [all_cells(judged)])]
 
 

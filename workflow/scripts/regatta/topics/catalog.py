@@ -48,7 +48,7 @@ from regatta.topics import (
 from regatta.topics.base import ReportData, TableSpec, Topic
 from regatta.topics.comparison import comparison_section as comparison
 from regatta.topics.scaling import scaling_section as scaling
-from regatta.topics.summary import MARKS, answer_json, figures_of_page, headline_figure, summary, without_figure
+from regatta.topics.summary import MARKS, answer_json, figures_of_page, headline_figures, summary, without_figures
 from regatta.topics.warnings_section import marks, warnings, warnings_by_cell
 
 TOPICS: tuple[Topic, ...] = (
@@ -215,7 +215,7 @@ def render(data: ReportData) -> str:
 def drawn_figures(data: ReportData) -> list[Figure]:
     """Return the figures that the report draws, in the page's order."""
     shown = sections(data)
-    return figures_of_page(shown, headline_figure(data, shown))
+    return figures_of_page(shown, headline_figures(data, shown))
 
 
 def terms(data: ReportData) -> list[tuple[str, str]]:
@@ -242,9 +242,9 @@ def _content(data: ReportData, shown: list[Section]) -> dict:
     marked = marks(data, warned)
     block = explore.data_block(data, warnings_by_cell(warned), marked)
     num_launches = len(launch_paths(data.launches))
-    headline, indices = headline_figure(data, shown), explore.cell_indices(campaign)
+    headline, indices = headline_figures(data, shown), explore.cell_indices(campaign)
     block["figures"] = explore.figure_columns(figures_of_page(shown, headline), indices)
-    shown = without_figure(shown, headline)
+    shown = without_figures(shown, headline)
     return {
         "title": f"{campaign.name}: Regatta report",
         "campaign": campaign,

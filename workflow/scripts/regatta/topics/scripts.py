@@ -45,9 +45,9 @@ LEAD = (
 
 
 WORDS = (
-    "{script}: scaling efficiency on {on}: {lowest:number} ({lowest_name}) to {highest:number} ({highest_name})",
-    "{script}: scaling efficiency on {on}: {lowest}",
-    "{script}: scaling efficiency on {on}: {uncertain}: too noisy",
+    "{script}: {lowest:number} ({lowest_name}) to {highest:number} ({highest_name}) scaling efficiency on {on}",
+    "{script}: {lowest} scaling efficiency on {on}",
+    "{script}: {uncertain} scaling efficiency on {on}: too noisy",
     "{script}: {throughput}",
     "{script}: {step:number} per step ({step:ends})",
 )

@@ -40,6 +40,7 @@ MARKS = {
 }
 MOST_SUBJECTS = 5  # all named
 MOST_REASONS = 3  # of low or fair confidence in its line
+MOST_CHANGES = 6  # rows of the figure of changes, below which another one has its place
 MOST_STEPS = 3  # in the line on what to do next
 KINDS_OF_STACKS = {"contained": "image", "bind-mounted": "image with libraries of the host"}  # that need an explanation
 NOTHING_OPEN = "all is "
@@ -227,12 +228,18 @@ def _as_one(one: str, other: str) -> str:
 # The figure of the first screen.
 
 
-def headline_figure(data: ReportData, shown: list[Section]) -> Figure | None:
-    """Return the figure of the first screen: of the first line whose section offers one."""
-    places = [line.anchor for line in summary(data)]
+def headline_figures(data: ReportData, shown: list[Section]) -> list[Figure]:
+    """Return the figures of the first screen: that of the first line whose section offers one, if there is any.
+
+    Where compared values differ, their changes are first, and hide the other if they have more than MOST_CHANGES rows.
+    """
+    places, compared = [line.anchor for line in summary(data)], change_by_pair(data)
     offered = [section for section in shown if section.headlines]
     offered.sort(key=lambda section: places.index(section.id) if section.id in places else len(places))
-    return first_figure(offered, change_by_pair(data))
+    if not any(line.key == "comparison" and line.mark == "different" for line in summary(data)):
+        return _as_headlines(first_figure(offered, compared))
+    has_place = len(compared.table.rows) <= MOST_CHANGES and offered and _has_sizes(offered[0])
+    return _as_headlines(compared, first_figure(offered, None) if has_place else None)
 
 
 def first_figure(offered: list[Section], compared: Figure | None) -> Figure | None:
@@ -245,11 +252,17 @@ def first_figure(offered: list[Section], compared: Figure | None) -> Figure | No
         several = (figure for figure in found if len({*figure.chart.frame["cell"]} - {""}) > 1)
         first = None if offered and _has_sizes(offered[0]) else compared
         found = [figure for figure in (first, next(several, None), *found) if figure]
-    if not found:
-        return None
-    chart = replace(found[0].chart, stretch=STRETCH.get(found[0].chart.form, 1.0))
-    table = replace(found[0].table, caption=f"Summary: {found[0].table.caption}")  # landmarks are unique
-    return replace(found[0], id="headline", table=table, drawing=chart)
+    return found[0] if found else None
+
+
+def _as_headlines(*figures: Figure | None) -> list[Figure]:
+    found = []
+    for place, figure in enumerate(filter(None, figures)):
+        chart = replace(figure.chart, stretch=STRETCH.get(figure.chart.form, 1.0) if len(figures) < 2 else 1.0)
+        table = replace(figure.table, caption=f"Summary: {figure.table.caption}")  # landmarks are unique
+        name = f"headline-{place + 1}" if place else "headline"
+        found.append(replace(figure, id=name, table=table, drawing=chart))
+    return found
 
 
 def _has_sizes(section: Section) -> bool:
@@ -257,18 +270,15 @@ def _has_sizes(section: Section) -> bool:
     return any(figure.chart.form == "lines" for of in (section, *section.parts) for figure in of.figures)
 
 
-def without_figure(shown: list[Section], first: Figure | None) -> list[Section]:
-    """Return the sections without the figure of the first screen, if it is the only one of its section."""
-    titles = [first.title] if first else []
-    return [
-        replace(section, figures=()) if [figure.title for figure in section.figures] == titles else section
-        for section in shown
-    ]
+def without_figures(shown: list[Section], first: list[Figure]) -> list[Section]:
+    """Return the sections without the figures of the first screen."""
+    titles = {figure.title for figure in first}
+    return [replace(one, figures=tuple(of for of in one.figures if of.title not in titles)) for one in shown]
 
 
-def figures_of_page(shown: list[Section], first: Figure | None) -> list[Figure]:
-    """Return the figures that the page draws: that of the first screen, then those of sections and their parts."""
-    found = [first] if first else []
-    for section in (one for outer in without_figure(shown, first) for one in (outer, *outer.parts)):
+def figures_of_page(shown: list[Section], first: list[Figure]) -> list[Figure]:
+    """Return the figures that the page draws: those of the first screen, then those of sections and their parts."""
+    found = [*first]
+    for section in (one for outer in without_figures(shown, first) for one in (outer, *outer.parts)):
         found += drawn_and_listed(section.figures)[0]
     return found

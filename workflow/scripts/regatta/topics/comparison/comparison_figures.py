@@ -32,7 +32,6 @@ RATIO_STATES = {
     "faster": "verdict faster",
     "unsettled": "slower or faster; may or may not exceed the margin",
     "equivalent": "equivalent: within the margin",
-    "insignificant": "not significant: the 95 % CI includes 0, or the corrected p is too large",
     "inconclusive": "inconclusive",
 }
 UNPAIRED = RATIO_STATES | {"missing": "no valid launches on one side"}
@@ -85,7 +84,6 @@ def _square(row: Row, names: Mapping[str, str]) -> Square:
     if is_unknown(row.time_ratio):
         return Square(*place, UNKNOWN, "missing", note=f"{row.cell_name.brief}: no valid launches", **cells)
     state = "unsettled" if row.verdict == "inconclusive" and row.direction else row.verdict
-    state += " insignificant" if not is_unknown(row.p_adjusted) and not row.direction else ""
     return Square(*place, **ratio_shown(row, state), note=f"{row.cell_name.brief}: {texts.row_text(row)}", **cells)
 
 
@@ -134,7 +132,10 @@ def _summary(rows: pd.DataFrame) -> str:
 
 
 def changes_figure(judged: pd.DataFrame) -> Figure:
-    """Return the figure of the rows, those with the largest effects first, of which it has MOST_ROWS."""
+    """Return the figure of the rows, those with the largest effects first, of which it has MOST_ROWS; of more rows,
+    which are times, that of their workloads."""
+    if len(judged) > MOST_ROWS and judged["result"].isna().all():
+        return workloads_figure(judged)
     shown, num = by_effect(with_labels(judged)).head(MOST_ROWS), len(judged)
     heading = LABEL if shown["result"].isna().all() else LABEL_OF_RESULTS
     title = f"{heading.removesuffix(' (%)')}: {pair_text(shown)}"
@@ -143,11 +144,19 @@ def changes_figure(judged: pd.DataFrame) -> Figure:
 
 
 def workloads_figure(judged: pd.DataFrame) -> Figure:
-    """Return the figure of many rows: one for each workload, shape and verdict; for each workload if equivalent."""
+    """Return the figure of many rows: one for each workload and verdict, or also shape if those differ by the margin.
+
+    Of more than MOST_ROWS workloads, one for each benchmark.
+    """
     names = cell_names(plain_rows(judged, tuple(judged)))
     shapes = [shape(row.nodes, row.gpus_per_node) for row in table_rows(judged)]
     rows = judged.assign(subject=[name.parts["subject"] for name in names], shape=shapes)
-    where, groups = rows["shape"].where(rows["verdict"] != "equivalent", ""), []
+    if rows["subject"].nunique() > MOST_ROWS:
+        rows["subject"] = rows["benchmark"].map(texts.benchmark_words)
+    by_shape = rows.astype({"time_ratio": float}).groupby(["subject", "verdict", "shape"])["time_ratio"].median()
+    spread = by_shape.groupby(["subject", "verdict"]).agg(lambda of: of.max() / of.min())
+    is_apart = spread.reindex(pd.MultiIndex.from_frame(rows[["subject", "verdict"]])) > 1 + judged["margin_ratio"].max()
+    where, groups = rows["shape"].where(is_apart.to_numpy(), ""), []
     for (subject, _, verdict), of in rows.groupby(["subject", where, "verdict"], sort=False):
         places = of["shape"].iloc[0] if of["shape"].nunique() == 1 else f"{of['shape'].nunique()} shapes"
         label = SEPARATOR.join((subject, places, plural(len(of), "pair")))

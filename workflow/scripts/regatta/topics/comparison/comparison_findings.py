@@ -117,7 +117,7 @@ KINDS = (
             "Largest difference: {largest}, {largest_text} %.",
             "Successive launches are correlated ({launch_correlation:.2f}): intervals of {num_widened} of"
             " {num:pair/pairs} are widened by a factor of up to {widening_ratio:.2f}.",
-            "One job per side in {num_without} of {num:pair/pairs}: another day may differ by more than the intervals.",
+            "One job per side in {num_without} of {num:pair/pairs}: another day may differ more than the intervals.",
         ),
         term="Half-width of an interval",
         help="√(high / low) − 1 of a ratio's 95 % CI. Smaller differences are not statistically significant.",

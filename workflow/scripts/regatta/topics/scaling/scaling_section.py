@@ -46,8 +46,8 @@ def section(data: ReportData) -> Section | None:
     sentences, shown = [reference_text(data), lead, *above, peaks], [*(efficiency or throughput), *losses]
     first = headline(data, rows)
     parts = folded("throughput", "Throughput", throughput if efficiency else ())
-    if first and losses:  # the first screen has the efficiencies
-        shown, parts = losses, (*folded("efficiency", "Efficiency by workload", efficiency), *parts)
+    if first and losses:
+        shown, parts = (*first, *losses), (*folded("efficiency", "Efficiency by workload", efficiency), *parts)
     elif len(shown) > MOST_FIGURES:  # charts of so many workloads are alike
         sentences.append("Efficiency of each workload and shape: matrix above. Throughput: all cells, below.")
         shown, parts = losses, ()
