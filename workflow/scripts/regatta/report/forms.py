@@ -22,6 +22,7 @@ from regatta.report.chart import (
     LINE,
     MOST_LABELS,
     SIGNS,
+    SLOW,
     ZOOMED,
     Chart,
     Medium,
@@ -149,7 +150,7 @@ def _marks(
     is_across: bool = True,
     **look: object,
 ) -> None:
-    """Draw the bar, launches (dots) and value of each row. Of several values at one place, only the first is filled.
+    """Draw the bar, launches (dots) and value of each row, hollow if it includes a slow node.
 
     Missing values are drawn at the low end of the axis. bars: columns of their ends, width and opacity. dot: size of a
     launch. is_across: the value axis is vertical. look: style of the values.
@@ -181,8 +182,10 @@ def _marks(
         draw(pairs, linewidths=dot, alpha=FAINT * look["alpha"], capstyle="round")
     low, high = axes.get_ylim() if is_across else axes.get_xlim()
     values = np.clip(np.nan_to_num(rows["y"].to_numpy(float), nan=low), low, high)
-    is_first = np.isin(np.arange(len(places)), np.unique(places, return_index=True)[1])
-    for chosen, fill in ((is_first, style.color), (~is_first, GROUND))[: 1 + (not is_first.all())]:
+    is_slow = rows[SLOW].notna().to_numpy() if SLOW in rows else np.zeros(len(places), bool)
+    for chosen, fill in ((~is_slow, style.color), (is_slow, GROUND)):
+        if not chosen.any():
+            continue
         at = (places[chosen], values[chosen])[:: 1 if is_across else -1]
         gid = gids_of(compress(cells, chosen))
         axes.add_artist(Line2D(*at, linestyle="none", gid=gid, zorder=3, markerfacecolor=fill, **look))
@@ -205,7 +208,7 @@ def draw_lines(canvas: "Canvas", chart: Chart, medium: Medium) -> None:
     [axes] = new_plots(canvas, medium, 5.5 + max(PLOT * chart.stretch, LINE_HEIGHT * num_lines))
     chart.x.scale(axes, "x", frame["x"].dropna().tolist())
     is_zoomed = chart.y.scale(axes, "y", chart.values)
-    axes.set_xlabel(chart.x.label)
+    axes.set_xlabel("\n".join(filter(None, (chart.x.label, chart.included))))
     axes.grid(visible=True)
     gids, drawn = {name: chart.cells_of(*(context if name in context else [name])) for name in labels}, []
     if is_labelled:

@@ -10,7 +10,7 @@ from regatta.core.text import is_unknown, natural
 from regatta.kit.columns import NUM_LAUNCHES, Row, table_rows
 from regatta.kit.kinds import MOST_NAMES, NOTE, RESULT, SUMMARY, Kind, Value
 from regatta.report.chart import BAD, COLORS, GREY, GUIDE, Chart, PlotAxis, Style
-from regatta.report.findings import PROBLEMS, Finding, Source, of_rows
+from regatta.report.findings import PROBLEMS, Finding, Source, of_rows, percent_number
 from regatta.report.matrix import Matrix, Position, Square
 from regatta.report.page import count_failed
 from regatta.report.panels import Figure, Section, Table
@@ -107,7 +107,7 @@ KINDS = (
         ),
         parts=(
             ("{slower_beside_failed} than the median node", "{slower}"),
-            "slow pairs: {slow_pairs}",
+            "link {slow_pairs}",
             "without result: {missing}",
             "inconclusive: {uncertain}",
             "skipped: {skipped}",
@@ -119,6 +119,7 @@ KINDS = (
     Kind(
         *("place", RESULT, "{name}: {effect} than the median {noun}, {workload}."),
         parts=(("{direction} in {num} of {several} workloads.", "{open}"),),
+        next_step="check the cables and ports of {link}, or exclude one of them",
     ),
     Kind(
         *("healthy_avoided", NOTE, "Healthy nodes avoided: {hosts}."),
@@ -151,6 +152,7 @@ def findings(data: ReportData) -> list[Finding]:
             word = values["verdict"]
             values["num"] = int((part["verdict"] == word).sum())
             words = {"name": values["hosts"].replace(", ", "\N{EN DASH}"), "effect": _effect_text(values)}
+            words["link"] = words["name"] if (noun, word) == ("pair", "slower") else None
             of_several = {"direction": word.capitalize(), "several": num} if num > 1 else {}
             words |= {"open": "May or may not exceed the margin."} if word == "inconclusive" else of_several
             source = of_rows(f"sweep_{noun}s", part, ("hosts", "workload"))
@@ -172,6 +174,12 @@ def _effect_text(values: dict) -> str:
         ratio, low, high = 2 - ratio, *(None if end is None else 2 - end for end in (high, low))
     value = Value(TIME_RATIO, ratio, low, high, values["interval"], values["num_launches"])
     return f"{value:number} {'slower' if values['ratio'] >= 1 else 'faster'} ({value:ends})"
+
+
+def _link_text(data: ReportData, values: dict) -> str:
+    """Return `has 41 % of the bandwidth of the median pair`; of other benchmarks, how much slower a pair is."""
+    share = f"has {percent_number(1 / values['ratio'])} % of the bandwidth of the median pair"
+    return share if data.campaign.cells[0].benchmark == "collective" else _effect_text(values)
 
 
 def _summary(data: ReportData, outside: list[Finding]) -> Finding:
@@ -201,7 +209,7 @@ def _summary(data: ReportData, outside: list[Finding]) -> Finding:
         "failed": sorted(groups["failed"], key=lambda hosts: -failed[hosts]),
         "slower": [named[hosts] for hosts in slower],
         "slower_beside_failed": [named[hosts] for hosts in slower if groups["failed"]],
-        "slow_pairs": [pair.words["name"] for pair in pairs],
+        "slow_pairs": [f"{pair.words['name']} {_link_text(data, pair.values)}" for pair in pairs],
         "missing": groups["missing"],
         "uncertain": [named.get(hosts, hosts) for hosts in groups["inconclusive"]],
         "skipped": list(values["skipped"]),
