@@ -28,6 +28,8 @@ SWEEPS = {
     "8 % among 100, 6 repeats, scatter 0.5 %": (100, 6, 0.005, 0.0, 0.0, 1.08, 99),
     "8 % among 100, 6 repeats, scatter 5 %": (100, 6, 0.05, 0.0, 0.0, 1.08, 0),
     "the same, 0.5 %, healthy nodes differ by 1 %": (100, 6, 0.005, 0.0, 0.01, 1.08, 90),
+    "bandwidth of 41 % in one of 120 pairs, 3 repeats, scatter 5 %": (120, 3, 0.05, 0.5, 0.0, 1 / 0.41, 95),
+    "none slow, 120 pairs, 3 repeats, scatter 5 %": (120, 3, 0.05, 0.5, 0.0, 1.0, 0),
     "none slow, 32 nodes, 3 repeats, scatter 10 %": (32, 3, 0.10, 0.5, 0.0, 1.0, 0),
 }
 

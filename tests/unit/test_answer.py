@@ -274,7 +274,7 @@ def test_an_efficiency_above_110_percent_is_a_warning_on_its_baseline(two_models
     values = answer(two_models)["scaling"].values
     assert values["lowest_ratio"] == values["highest_ratio"] == pytest.approx(1 / 1.1)
     assert {bar.group.partition(" ")[0] for bar in loss_bars(data)} == {"ResNet-50"}
-    assert finding.cells[0] in warnings_by_cell(data, warnings(data))
+    assert finding.cells[0] in warnings_by_cell(warnings(data))
 
 
 def test_a_baseline_alone_has_no_efficiency(two_models):

@@ -248,7 +248,7 @@ def test_a_cell_has_the_subjects_of_the_warnings_on_it():
         ("Few launches.", FAIR, all_cells),
     )
     warned = [Finding("k", {}, (), cells, declared=Kind("k", rank, text)) for text, rank, cells in said]
-    block = data_block(data, warnings_by_cell(data, warned), marks(data, warned))
+    block = data_block(data, warnings_by_cell(warned), marks(data, warned))
     words, indices = block["words"], block["cells"]["warning"]
     assert [words[index].split("; ") for index in indices[:2]] == [
         ["Outliers", "Few launches."],

@@ -78,6 +78,15 @@ def test_nothing_is_stated_without_a_slow_node_or_if_baselines_ran_on_it(tmp_pat
     assert (HOLLOW in render(found.data)) == bool(slow)
 
 
+def test_of_two_slow_nodes_the_gain_is_that_without_the_slowest(tmp_path):
+    found = said(tmp_path / "r", {"n05": 1.2, "n06": 1.4})
+    assert found.lines["scaling"]["slow_node"] == "n06"
+    assert found.lines["scaling"]["without_slow_node_ratio"] == pytest.approx(TRUTH / 1.2, abs=0.015)
+    [text] = set(found.data.places.values())
+    assert text.startswith("n06 (40 % ")
+    assert ", n05 (" in text
+
+
 def rows_of(*launches):
     """Return measurements of one cell: of each launch its hosts, last host, and lag; a step takes 1 s."""
     rows = [dict(zip(("hosts", "last_host", "last_host_lag_s"), of, strict=True)) for of in launches]

@@ -19,6 +19,7 @@ from regatta.report.chart import (
     GREY,
     GRID,
     GROUND,
+    HOLLOW,
     LINE,
     MOST_LABELS,
     SIGNS,
@@ -184,8 +185,6 @@ def _marks(
     values = np.clip(np.nan_to_num(rows["y"].to_numpy(float), nan=low), low, high)
     is_slow = rows[SLOW].notna().to_numpy() if SLOW in rows else np.zeros(len(places), bool)
     for chosen, fill in ((~is_slow, style.color), (is_slow, GROUND)):
-        if not chosen.any():
-            continue
         at = (places[chosen], values[chosen])[:: 1 if is_across else -1]
         gid = gids_of(compress(cells, chosen))
         axes.add_artist(Line2D(*at, linestyle="none", gid=gid, zorder=3, markerfacecolor=fill, **look))
@@ -298,8 +297,9 @@ def draw_rows(canvas: "Canvas", chart: Chart, medium: Medium) -> None:
     is_zoomed = axis.scale(axes, "y" if is_across else "x", chart.values)
     places = rows["x"].to_numpy(float) if is_across else np.arange(len(rows), dtype=float)
     axes.grid(visible=True, axis="y" if is_across else "x")
+    axes.set_xlabel("\n".join(filter(None, (chart.x.label * is_across, chart.included))))
     if is_across:
-        axes.set(xlim=(places.min() - 0.6, places.max() + 0.6), xlabel=chart.x.label)
+        axes.set(xlim=(places.min() - 0.6, places.max() + 0.6))
         axes.locator_params(axis="x", nbins=8, integer=True)
         axes.xaxis.set_major_formatter("{x:,.0f}")
         if len(found) > 1:
@@ -310,10 +310,11 @@ def draw_rows(canvas: "Canvas", chart: Chart, medium: Medium) -> None:
     else:
         axes.set(ylim=(len(rows) - 0.5, -0.5), yticks=[])
         axes.spines["left"].set_visible(False)
-        for number, (name, value, word) in enumerate(zip(names, rows["y"], rows[series], strict=True)):
+        signs = rows[SLOW].notna().map({True: HOLLOW, False: ""}) if SLOW in rows else [""] * len(rows)
+        for number, (name, value, word, sign) in enumerate(zip(names, rows["y"], rows[series], signs, strict=True)):
             shown = "" if math.isnan(value) else with_minus_signs(chart.y.written(value))
             beside(axes, number, name, 0, medium)
-            beside(axes, number, f"{shown} {word * has_words}".strip(), 1, medium)
+            beside(axes, number, " ".join(filter(None, (shown, word * has_words, sign))), 1, medium)
     for name, at in guides[[series, "y"]].itertuples(index=False):
         look = {"color": GREY, "linestyle": styles[name].line, "linewidth": 1.2, "zorder": 1.5}
         (axes.axhline if is_across else axes.axvline)(at, **look)

@@ -143,11 +143,10 @@ class ReportData:
     @cached_property
     def places(self) -> dict[str, str]:
         """The slow nodes and ranks of each cell on any: `n05 (20 % slower)`."""
-        found: dict[str, dict] = defaultdict(dict)
+        found: dict[str, dict] = {}
         for finding in self.findings:
             for place, (text, cells) in finding.words.get("included", {}).items():
-                for cell in cells:
-                    found[cell][place] = f"{place} ({text})"
+                found |= {cell: found.get(cell, {}) | {place: f"{place} ({text})"} for cell in cells}
         return {cell: ", ".join(of.values()) for cell, of in found.items()}
 
     def findings_of(self, topic: "Topic") -> list[Finding]:

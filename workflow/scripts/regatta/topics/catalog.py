@@ -240,7 +240,7 @@ def _content(data: ReportData, shown: list[Section]) -> dict:
     """Return the variables of report.html.j2. shown: sections."""
     campaign, measurements, warned = data.campaign, data.measurements, warnings(data)
     marked = marks(data, warned)
-    block = explore.data_block(data, warnings_by_cell(data, warned), marked)
+    block = explore.data_block(data, warnings_by_cell(warned), marked)
     num_launches = len(launch_paths(data.launches))
     headline, indices = headline_figure(data, shown), explore.cell_indices(campaign)
     block["figures"] = explore.figure_columns(figures_of_page(shown, headline), indices)
@@ -258,7 +258,7 @@ def _content(data: ReportData, shown: list[Section]) -> dict:
         "counts": page.status_counts(measurements),
         "num_other_launches": num_launches - measurements["launch"].dropna().nunique(),
         "cell_names": data.names,
-        "marks": warnings_by_cell(data, [one for one in warned if one.declared.has_badge]) | marked,
+        "marks": warnings_by_cell([one for one in warned if one.declared.has_badge]) | marked,
         "places": data.places,
         "findings": findings_by_section(data),
         "sections": shown,

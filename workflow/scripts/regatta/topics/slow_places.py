@@ -201,27 +201,28 @@ def _late(kind: str, slow: pd.DataFrame, table: str, keys: list[str], data: Repo
         return []
     slow = slow.assign(interval="interval").sort_values("lag_ratio", ascending=False, kind="stable")
     ok, row, waits, included, is_hosts = data.ok, next(slow.itertuples()), data.tables["waits"], {}, keys == ["host"]
-    values = {"host": None, "rank": None, "slower_ratio": None}
+    values, excesses = {"host": None, "rank": None}, []
     values |= plain_rows(slow, (keys[-1], "quantity", "num_suspect_launches", "num_launches"))[0]
     for _, of in slow.groupby(keys, sort=False, dropna=False):
-        place, text = next(of.itertuples()), ""
-        if is_hosts and COMPUTE in set(of["quantity"]):
-            excess = float(ok.loc[ok["last_host"] == place.host, "last_host_ratio"].median()) - 1
-            text, values["slower_ratio"] = f"{percent_number(excess)} % slower", values["slower_ratio"] or excess
+        place, is_timed = next(of.itertuples()), is_hosts and COMPUTE in set(of["quantity"])
+        ratios = ok.loc[ok["last_host"] == place.host, "last_host_ratio"].tolist() if is_timed else []
+        excesses.append(float(np.median(ratios)) - 1 if ratios else None)
+        text = f"{percent_number(excesses[-1])} % slower" if ratios else f"lags by {Value.of(place, LAG):number}"
         launches = waits.merge(of[keys].drop_duplicates())["launch"]
         cells = set(ok.loc[ok["launch"].isin(launches), "cell"])
-        included[place.host if is_hosts else rank_text(place)] = text or f"lags by {Value.of(place, LAG):number}", cells
-    (who, *others), (slower, _) = included, next(iter(included.values()))
+        included[place.host if is_hosts else rank_text(place)] = text, cells
+    who, *others = included
     cells = [cell for cell in ok["cell"].unique() if any(cell in of for _, of in included.values())]
     shapes = ok.loc[ok["cell"].isin(cells), ["nodes", "gpus_per_node"]].drop_duplicates()
     num, places = ok.merge(shapes)["cell"].nunique(), sorted(shapes.itertuples(index=False))
-    values |= {column.name: Value.of(row, column) for column in (LAG_S, LAG)} | {"num_cells": len(cells)}
+    values |= {column.name: Value.of(row, column) for column in (LAG_S, LAG)}
+    values |= {"num_cells": len(cells), "slower_ratio": excesses[0]}
     words = {"who": who, "others": others, "what": QUANTITIES[row.quantity][0], "included": included}
     words["slow"] = joined([f"node {one}" if is_hosts else one for one in included])
     words["exclude"] = ", ".join(included) if is_hosts else None
     words["slowed"] = "all" if num == len(cells) else f"{len(cells):,} of"
     words["slowed"] += f" {plural(num, 'cell')} on {joined([shape(*place) for place in places])}"
-    words["how"] = slower if slower.startswith("lags") else f"computes {slower}"
+    words["how"] = "computes " * (excesses[0] is not None) + included[who][0]
     return [Finding(kind, values, (of_rows(table, slow),), tuple(cells), words=words)]
 
 

@@ -153,6 +153,7 @@ def findings(data: ReportData) -> list[Finding]:
             values["num"] = int((part["verdict"] == word).sum())
             words = {"name": values["hosts"].replace(", ", "\N{EN DASH}"), "effect": _effect_text(values)}
             words["link"] = words["name"] if (noun, word) == ("pair", "slower") else None
+            words["speed"] = f"{percent_number(1 / values['ratio'])} %"
             of_several = {"direction": word.capitalize(), "several": num} if num > 1 else {}
             words |= {"open": "May or may not exceed the margin."} if word == "inconclusive" else of_several
             source = of_rows(f"sweep_{noun}s", part, ("hosts", "workload"))
@@ -176,12 +177,6 @@ def _effect_text(values: dict) -> str:
     return f"{value:number} {'slower' if values['ratio'] >= 1 else 'faster'} ({value:ends})"
 
 
-def _link_text(data: ReportData, values: dict) -> str:
-    """Return `has 41 % of the bandwidth of the median pair`; of other benchmarks, how much slower a pair is."""
-    share = f"has {percent_number(1 / values['ratio'])} % of the bandwidth of the median pair"
-    return share if data.campaign.cells[0].benchmark == "collective" else _effect_text(values)
-
-
 def _summary(data: ReportData, outside: list[Finding]) -> Finding:
     """Return how many nodes are slow or failed, and which. outside: findings on nodes and pairs."""
     rows, cells = tables_of(data)["node"], data.campaign.cells
@@ -191,6 +186,7 @@ def _summary(data: ReportData, outside: list[Finding]) -> Finding:
     named = {hosts: f"{hosts} {_effect_text(effect)}" for hosts, effect in effects.items()}
     slower = [hosts for hosts, effect in effects.items() if effect["verdict"] == "slower"]
     pairs = [of for of in outside if (of.values["verdict"], of.values["noun"]) == ("slower", "pair")]
+    what = "bandwidth" if {cell.benchmark for cell in cells} == {"collective"} else "speed"
     settled = {hosts for name in ("slower", "faster", "equivalent") for hosts in groups[name]}
     checked = {cell.id for cell in cells if settled.issuperset(cell.hosts)}
     values = {
@@ -209,7 +205,7 @@ def _summary(data: ReportData, outside: list[Finding]) -> Finding:
         "failed": sorted(groups["failed"], key=lambda hosts: -failed[hosts]),
         "slower": [named[hosts] for hosts in slower],
         "slower_beside_failed": [named[hosts] for hosts in slower if groups["failed"]],
-        "slow_pairs": [f"{pair.words['name']} {_link_text(data, pair.values)}" for pair in pairs],
+        "slow_pairs": [f"{of.words['name']} has {of.words['speed']} of the {what} of the median pair" for of in pairs],
         "missing": groups["missing"],
         "uncertain": [named.get(hosts, hosts) for hosts in groups["inconclusive"]],
         "skipped": list(values["skipped"]),

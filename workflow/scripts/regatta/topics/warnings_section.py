@@ -3,7 +3,6 @@
 from collections import defaultdict
 
 from regatta.kit.kinds import NOTE, WARNINGS
-from regatta.report.chart import HOLLOW
 from regatta.report.findings import Finding
 from regatta.report.panels import Section
 from regatta.topics.base import WARNED, ReportData, Topic, once_per_report, unreliable_cells
@@ -16,33 +15,25 @@ def warnings(data: ReportData) -> list[Finding]:
     return sorted(found, key=lambda finding: WARNINGS.index(finding.rank))
 
 
-def warnings_by_cell(data: ReportData, warned: list[Finding]) -> dict[str, str]:
-    """Return what the warnings on each cell are about, such as "Variation; Outliers", and its slow nodes."""
+def warnings_by_cell(warned: list[Finding]) -> dict[str, str]:
+    """Return what the warnings on each cell are about, such as "Variation; Outliers"."""
     found: dict[str, dict[str, None]] = defaultdict(dict)
     for warning in warned:
         for cell in warning.cells:
-            is_place = warning.declared.is_place
-            found[cell][f"includes {data.places[cell]}" if is_place else warning.text.partition(":")[0]] = None
+            found[cell][warning.statement[0].partition(":")[0]] = None
     return {cell: "; ".join(subjects) for cell, subjects in found.items()}
 
 
 def marks(data: ReportData, warned: list[Finding]) -> dict[str, str]:
     """Return what is invalid on each cell that is marked. Of a warning on all results, the sentence is enough."""
     every, warned = {*data.ok["cell"]}, [one for one in warned if one.rank != NOTE and not one.declared.is_place]
-    return warnings_by_cell(data, [one for one in warned if not every.issubset(one.cells)])
+    return warnings_by_cell([one for one in warned if not every.issubset(one.cells)])
 
 
 def section(data: ReportData) -> Section:
-    warned, num_cells = warnings(data), len(data.campaign.cells)
-    num, marked = len(unreliable_cells(data)), marks(data, warned)
-    num_marked = len(marked.keys() | data.places)
-    signs = " or ".join(["\N{WARNING SIGN}"] * bool(marked) + [HOLLOW] * bool(data.places))
-    lead = f"{num:,} of {num_cells:,} cells have a warning that affects comparisons" if num else ""
-    if num_marked == num > 0:
-        lead += f"; tables mark them with {signs}"
-    elif num_marked:
-        lead += f"; {num_marked:,} are marked {signs} in tables"
-    return Section(f"{lead}." if lead else "" if warned else "No warnings.")
+    num = len(unreliable_cells(data))
+    lead = f"{num:,} of {len(data.campaign.cells):,} cells have a warning that affects comparisons." if num else ""
+    return Section(lead or ("" if warnings(data) else "No warnings."))
 
 
 TOPIC = Topic(WARNED, "Warnings", section=section, part_of="stability", is_of_sweeps=True)

@@ -152,7 +152,7 @@ def efficiency_findings(data: ReportData) -> list[Finding]:
     factors = compared_steps([pair for of in parts for pair in of.values()], times, margin=0.0)
     found = []
     for (row, compared), rows, pairs in zip(best, groups, parts, strict=True):
-        name, value, (losses, host) = data.cell_names[row.cell], Value.of(row, EFFICIENCY), losses_with_node(data, row)
+        name, value, (losses, host) = data.cell_names[row.cell], Value.of(row, EFFICIENCY), losses_of(data, row)
         noise = [part for part, pair in pairs.items() if pair in factors and _may_be_noise(factors[pair])]
         values = {
             "name": SEPARATOR.join((_workload(name), f"{name.parts['shape']} {name.ranks}")),
@@ -218,19 +218,6 @@ def _workload(name: CellName) -> str:
     return name.say("subject", *name.settings, *PLACE, always=("subject",))
 
 
-def losses_of(row: Row) -> dict[str, float]:
-    """Return by part the share of the ideal that it loses, without parts that the shape does not have.
-
-    With the factors f1 (DDP), f2 (intra-node) and f3 (inter-node): 1 - f1, f1 (1 - f2), f1 f2 (1 - f3).
-    """
-    left, losses = 1.0, {}
-    for part in PARTS_OF_LOSS:
-        if not is_unknown(factor := getattr(row, part.name)):
-            losses[part.name] = left * (1 - float(factor))
-            left *= float(factor)
-    return losses
-
-
 @once_per_report
 def _without_nodes(data: ReportData) -> tuple[dict[str, dict[str, float | None]], BaselineLookup]:
     """Return, for each node that computes slowly, by how much it lengthens the cells on it, and their baselines."""
@@ -240,17 +227,25 @@ def _without_nodes(data: ReportData) -> tuple[dict[str, dict[str, float | None]]
     return found, BaselineLookup(data.campaign.cells_of("train_step"))
 
 
-def losses_with_node(data: ReportData, row: Row) -> tuple[dict[str, float], str | None]:
-    """Return the losses of a cell, and the node that causes most of them by computing slowly, if one does.
+def losses_of(data: ReportData, row: Row) -> tuple[dict[str, float], str | None]:
+    """Return by part the share of the ideal that a cell loses, without parts that the shape does not have, and the node
+    that causes some of it by computing slowly, if one does.
 
-    Its loss is part of the inter-node loss of `losses_of`, unless the cells with fewer nodes ran on it too.
+    With the factors f1 (DDP), f2 (intra-node) and f3 (inter-node): 1 - f1, f1 (1 - f2), f1 f2 (1 - f3). The last one is
+    partly the slow node's, unless the cells with fewer nodes ran on it too.
     """
-    losses, (slow, lookup) = losses_of(row), _without_nodes(data)
+    left, losses, (slow, lookup) = 1.0, {}, _without_nodes(data)
+    for part in PARTS_OF_LOSS:
+        if not is_unknown(factor := getattr(row, part.name)):
+            losses[part.name] = left * (1 - float(factor))
+            left *= float(factor)
     ratio, host = max(((of.get(row.cell) or 1, host) for host, of in slow.items()), default=(1, None))
-    others = {cell for pair in lookup.parts(lookup.cells[row.cell]).values() for cell in pair} - {row.cell}
-    if ratio <= 1 + LAG_RATIO or INTER_NODE.name not in losses or not others.isdisjoint(slow[host]):
+    if ratio <= 1 + LAG_RATIO or INTER_NODE.name not in losses:
         return losses, None
-    loss = float(row.efficiency_ratio) * (ratio - 1)
+    others = {cell for pair in lookup.parts(lookup.cells[row.cell]).values() for cell in pair} - {row.cell}
+    loss = float(row.efficiency_ratio) * (ratio - 1) if others.isdisjoint(slow[host]) else 0
+    if not loss:
+        return losses, None
     return losses | {INTER_NODE.name: losses[INTER_NODE.name] - loss, SLOW_NODE.name: loss}, host
 
 
@@ -284,7 +279,7 @@ def loss_bars(data: ReportData) -> list[Bar]:
                 by_shape.setdefault((row.world_size, row.nodes), []).append(row)
         for _, of_shape in sorted(by_shape.items(), reverse=True):
             row = fastest(of_shape)
-            (losses, _), value = losses_with_node(data, row), Value.of(row, EFFICIENCY)
+            (losses, _), value = losses_of(data, row), Value.of(row, EFFICIENCY)
             left, name = 1 - sum(losses.values()), data.cell_names[row.cell]
             if not (is_wide(row) or value.estimate > SUSPECT_RATIO) and abs(left - value.estimate) < ROUNDING:
                 shares = (left, *(losses.get(part.name) for part in LOSSES))
