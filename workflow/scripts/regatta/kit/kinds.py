@@ -75,8 +75,7 @@ class Kind:
     next_step: the same in a few words for the summary, with the command. key: in answer.json, the id of a line of the
     summary (default: the name); of a warning, where the line on confidence has its numbers, all of them after [].
     place: of a line among the others. mark: the word of its sign. has_badge: tables mark its cells, although it is a
-    note. is_place: a warning on slow nodes or ranks, which their cells name (`ReportData.places`). help: what it means,
-    under Methods by `term`.
+    note. help: what it means, under Methods by `term`.
 
     A template is a str.format text with names of values. A list is joined; the format of an integer is its noun
     ("{num:launch/launches}"). Of several alternatives, the first whose values are all known is used; a part without one
@@ -93,7 +92,6 @@ class Kind:
     place: int = 5
     mark: Template = ("{confidence}", "{mark}", "measured")
     has_badge: bool = False
-    is_place: bool = False
     term: str = ""
     help: str = ""
 

@@ -184,9 +184,8 @@ def _marks(
     low, high = axes.get_ylim() if is_across else axes.get_xlim()
     values = np.clip(np.nan_to_num(rows["y"].to_numpy(float), nan=low), low, high)
     is_slow = rows[SLOW].notna().to_numpy() if SLOW in rows else np.zeros(len(places), bool)
-    for chosen, fill in ((~is_slow, style.color), (is_slow, GROUND)):
-        if not chosen.any():  # of an empty line, matplotlib makes room at the origin
-            continue
+    looks = ((~is_slow, style.color), (is_slow, GROUND))
+    for chosen, fill in (one for one in looks if one[0].any()):  # for an empty line, there would be room at the origin
         at = (places[chosen], values[chosen])[:: 1 if is_across else -1]
         gid = gids_of(compress(cells, chosen))
         axes.add_artist(Line2D(*at, linestyle="none", gid=gid, zorder=3, markerfacecolor=fill, **look))

@@ -131,8 +131,7 @@ MEASURED = Columns(
     *in_file(REAL, "time per step or call, back to back, in windows on the slowest rank", "window_step_s"),
     *_results("parts_ns"),
 )
-_LAST = "host that computes longest in steps without synchronization, on several hosts; by how much it is behind the"
-_LAST += " slowest of the others, and its time over their median"
+_LAST = "host that computes longest without synchronization, its lag behind the slowest other one, time over median"
 _RECORD = "launch file, and line of the record in it, counted from 1"
 _LOST = "share of CPU time lost to steal, or to throttling by a cgroup, on the host with the most"
 _OTHERS = "CPU share of processes other than the ranks during the cell, on the host with the most, `loaded_host`"

@@ -187,7 +187,7 @@ def invalid_cells(data: ReportData) -> set[str]:
     On slow nodes it may: it says so.
     """
     found = [finding for topic in data.topics if topic.is_judge for finding in data.findings_of(topic)]
-    warned = [finding for finding in found if finding.rank in (LOW, FAIR) and not finding.declared.is_place]
+    warned = [finding for finding in found if finding.rank in (LOW, FAIR) and not finding.words.get("included")]
     most = max(1, MOST_EXCLUDED_RATIO * len(data.campaign.cells))
     return {cell for finding in warned if len(finding.cells) <= most for cell in finding.cells}
 

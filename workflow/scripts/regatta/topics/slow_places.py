@@ -53,7 +53,6 @@ KINDS = (
     Kind(
         *("slow_node", LOW, (f"{SLOW}; {OTHERS}.", f"{SLOW}."), TAKEN, CHECK, f"exclude slow {{name}}: {EXCLUDE}"),
         key="slow_launches[]",
-        is_place=True,
     ),
     Kind(
         *("slow_launch", LOW, (f"{SLOW}; {OTHERS}.", f"{SLOW}."), TAKEN),
@@ -83,11 +82,8 @@ HELP = (
 )
 WHERE, LATE_PARTS = "{who} {how}; it slowed {slowed}.", (LATE, "Also slow: {others}.")
 KINDS_OF_STRAGGLERS = (
-    Kind(
-        *("straggler_host", FAIR, WHERE, LATE_PARTS, CHECK, f"exclude slow {{slow}}: {EXCLUDE}", "straggler"),
-        is_place=True,
-    ),
-    Kind(*("straggler_rank", FAIR, WHERE, LATE_PARTS, CHECK), "check {who}", "straggler", is_place=True),
+    Kind(*("straggler_host", FAIR, WHERE, LATE_PARTS, CHECK), f"exclude slow {{slow}}: {EXCLUDE}", "straggler"),
+    Kind(*("straggler_rank", FAIR, WHERE, LATE_PARTS, CHECK), "check {who}", "straggler"),
     Kind(
         *("no_straggler", RESULT),
         lead=(

@@ -118,7 +118,7 @@ def _with_trust(data: ReportData, finding: Finding) -> Finding:
         values = {"unreliable": doubt}
     found = [of for of in data.findings if of.rank in (LOW, FAIR) and not set(of.cells).isdisjoint(finding.cells)]
     part = "confidence {confidence}: {doubt}"
-    if all(of.declared.is_place for of in found):  # one alarm per cause; what was lost says more
+    if all(of.words.get("included") for of in found):  # one alarm per cause; what was lost says more
         included = dict.fromkeys(data.places[cell] for cell in finding.cells if cell in data.places)
         part, doubt = "{doubt}", "" if finding.values.get("slow_node") else f"includes {joined(list(included))}"
     else:

@@ -26,7 +26,7 @@ def warnings_by_cell(warned: list[Finding]) -> dict[str, str]:
 
 def marks(data: ReportData, warned: list[Finding]) -> dict[str, str]:
     """Return what is invalid on each cell that is marked. Of a warning on all results, the sentence is enough."""
-    every, warned = {*data.ok["cell"]}, [one for one in warned if one.rank != NOTE and not one.declared.is_place]
+    every, warned = {*data.ok["cell"]}, [one for one in warned if one.rank != NOTE and not one.words.get("included")]
     return warnings_by_cell([one for one in warned if not every.issubset(one.cells)])
 
 

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 
 from regatta.core.benchmarks import axes_of
 from regatta.core.moderation import CONFIDENCE, MIN_LAUNCHES
@@ -240,12 +241,10 @@ def losses_of(data: ReportData, row: Row) -> tuple[dict[str, float], str | None]
             losses[part.name] = left * (1 - float(factor))
             left *= float(factor)
     ratio, host = max(((of.get(row.cell) or 1, host) for host, of in slow.items()), default=(1, None))
-    if ratio <= 1 + LAG_RATIO or INTER_NODE.name not in losses:
+    pairs = lookup.parts(lookup.cells[row.cell]).values() if ratio > 1 + LAG_RATIO else ()
+    if INTER_NODE.name not in losses or not pairs or not ({*chain(*pairs)} - {row.cell}).isdisjoint(slow[host]):
         return losses, None
-    others = {cell for pair in lookup.parts(lookup.cells[row.cell]).values() for cell in pair} - {row.cell}
-    loss = float(row.efficiency_ratio) * (ratio - 1) if others.isdisjoint(slow[host]) else 0
-    if not loss:
-        return losses, None
+    loss = float(row.efficiency_ratio) * (ratio - 1)
     return losses | {INTER_NODE.name: losses[INTER_NODE.name] - loss, SLOW_NODE.name: loss}, host
 
 
