@@ -1,4 +1,4 @@
-"""Six campaigns made with known facts (planted_facts.yaml): answer.json and the page state them where a reader looks.
+"""Seven campaigns made with known facts (planted_facts.yaml): answer.json and the page state them where a reader looks.
 
 On a screen of 1440 x 900 pixels, the summary is on the first screen. A phone has the same facts.
 """

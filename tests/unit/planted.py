@@ -53,7 +53,7 @@ def plant(folder: Path, campaign: dict, seconds: Truth, fault: Truth = lambda *_
                 time, factors = seconds(cell["spec"], repeat, hosts), [slow.get(host, 1) for host in hosts]
                 lines.append(make_record(cell, repeat, time * max(factors), noise, rng, time_utc))
                 if slow and cell["spec"]["benchmark"] == "train_step":
-                    computing = [0.9e9 * time * factor for factor in factors for _ in range(gpus)]
+                    computing = [1e9 * time * factor for factor in factors for _ in range(gpus)]
                     times = [[int(ns * (1 + rng.expovariate(1 / noise))) for _ in range(20)] for ns in computing]
                     lines[-1]["parts_ns"] = {"no_sync": times}
                 if load:

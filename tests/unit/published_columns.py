@@ -6,7 +6,7 @@ import io
 from regatta.core.benchmarks import all_axes, result_columns
 from regatta.store.csv_files import PUBLISHED_AXES, PUBLISHED_RESULTS
 
-ADDED = {"import_s"}  # to tables of launches since they were frozen
+ADDED = {"import_s", "last_host", "last_host_lag_s", "last_host_ratio"}  # since the tables were frozen
 
 
 def new_columns() -> set[str]:

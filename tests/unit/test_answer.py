@@ -123,7 +123,7 @@ def test_the_ends_of_the_efficiency_its_losses_and_the_best_bucket_are_named_by_
     assert line.values["without_result"] == {}
     bars = {bar.group.partition(" ")[0]: bar for bar in reversed(loss_bars(data))}  # of the largest shape
     for name, kept in (("ResNet-18", 50), ("ResNet-50", 82)):  # DDP on one rank costs nothing here
-        assert bars[name].parts == pytest.approx((kept, 0, 10, 90 - kept))
+        assert bars[name].parts == pytest.approx((kept, 0, 10, 90 - kept, None))
     assert (bucket["bucket_cap_mb"], bucket["num_best"], bucket["num"]) == ([25.0], 2, 2)
     assert (bucket["worst_bucket_cap_mb"], bucket["worst_cost_ratio"]) == (1, pytest.approx(0.1))
 
@@ -329,8 +329,8 @@ def test_a_shape_without_a_part_has_no_loss_there(tmp_path):
     cells = [train_cell("resnet18", 1, 1, "none"), *(train_cell("resnet18", 1, gpus) for gpus in (1, 2))]
     folder = write_results(tmp_path / "r", make_campaign(cells, repeats=2), LAPTOP)
     [bar] = loss_bars(analyse(folder))
-    _, _, intra_node, inter_node = bar.parts
-    assert inter_node is None
+    _, _, intra_node, inter_node, slow_node = bar.parts
+    assert (inter_node, slow_node) == (None, None)
     assert intra_node > 0
 
 

@@ -39,8 +39,8 @@ def results(tmp_path, cells, **fields):
 def figures_of(data, kinds=("throughput", "efficiency")):
     """Return the figures of throughput, then those of efficiency."""
     section = scaling_section.section(data)
-    figures = [figure for one in (*section.parts, section) for figure in one.figures] if section else []
-    return [figure for figure in figures if figure.id.startswith(kinds)]
+    figures = [figure for one in (section, *section.parts) for figure in one.figures] if section else []
+    return [figure for kind in kinds for figure in figures if figure.id.startswith(kind)]
 
 
 def collective_figures_of(data):
@@ -107,9 +107,9 @@ def test_stacks_with_many_bucket_sizes_lie_over_each_other(tmp_path):
 def test_legends_and_colors_have_the_order_of_the_stacks_in_the_campaign(tmp_path):
     data = analyse(write_results(tmp_path / "r", cluster_campaign(repeats=1), CLUSTER))  # contained, then bound
     sections = [topic.section(data) for topic in TOPICS if topic.id in ("scaling", "communication")]
-    figures = [figure for section in sections for figure in (*section.figures, *section.parts[0].figures)]
+    figures = [figure for one in sections for of in (one, *one.parts) for figure in of.figures]
     figures = [figure for figure in figures if figure.chart.form == "lines"]
-    assert len(figures) == 8
+    assert len(figures) == 9
     for figure in figures:
         styles = {name: style.color for name, style in figure.chart.styles.items() if style.color in COLORS}
         stacks = [(name.rpartition(" ")[2].rpartition("\n")[2], color) for name, color in styles.items()]
@@ -242,7 +242,7 @@ def test_the_matrix_replaces_the_charts_of_more_models_than_are_drawn(num, num_c
     cells = [(train_cell(model, 1, 1, "none"), [1.0]) for model in models]
     cells += [(train_cell(model, 1, 2), [1.0 + 0.1 * number]) for number, model in enumerate(models)]
     section = scaling_section.section(scaling_of(cells))
-    titles = [figure.title for figure in section.figures]
+    titles = [figure.title for one in (section, *section.parts) for figure in one.figures]
     assert sum(title.startswith("Efficiency: ") for title in titles) == num_charts
     assert any(title.startswith("Throughput breakdown") for title in titles)
     assert ("matrix above" in section.lead) is (num_charts == 0)

@@ -235,7 +235,7 @@ def test_headlines_leave_out_cells_that_few_warnings_invalidate(judge, left):
 def test_lines_of_the_summary_rest_on_valid_cells_or_say_that_there_are_none(
     analyse_campaign, monkeypatch, name, topic, line
 ):
-    monkeypatch.setattr(base, "MOST_MARKED_RATIO", 1)
+    monkeypatch.setattr(base, "MOST_EXCLUDED_RATIO", 1)
 
     def cells_of(data):
         [finding] = [one for one in topic.TOPIC.findings(data) if one.kind == line]

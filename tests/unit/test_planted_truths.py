@@ -222,8 +222,9 @@ def test_the_slow_node_of_a_campaign_is_named_and_no_other(slow_node):
     hosts, confidence = slow_node.data.tables["straggler_hosts"], slow_node.lines["confidence"]
     assert set(hosts.loc[hosts["is_persistent"].fillna(False), "host"]) == {"n05"}
     assert (confidence["straggler"]["host"], confidence["straggler"]["rank"]) == ("n05", None)
-    # 0.9 x 0.2 of the step without the slow node, which takes 1.2 times as long with it
-    assert confidence["straggler"]["lag_ratio"] == pytest.approx(0.15, abs=0.01)
+    # 0.2 of the step without the slow node, which takes 1.2 times as long with it
+    assert confidence["straggler"]["lag_ratio"] == pytest.approx(1 / 6, abs=0.01)
+    assert confidence["straggler"]["slower_ratio"] == pytest.approx(0.2, abs=0.01)
     assert (confidence["word"], slow_node.lines["failed"]["num_failed"]) == ("low", 0)
     assert slow_node.lines["bucket"]["bucket_cap_mb"] == [25, 100]  # 25 costs 1 %, with p between 0.01 and 0.05
     assert slow_node.lines["scaling"]["largest_losses"] == {}
@@ -360,7 +361,8 @@ def test_every_count_agrees_with_the_tables(said):
 
 
 def losses(said: Said) -> set[str]:
-    return {part for finding in scaling.TOPIC.findings(said.data) for part in finding.words.get("losses", ())}
+    found = [one.values for one in scaling.TOPIC.findings(said.data) if "losses_ratio" in one.values]
+    return {part for values in found for part in values["losses_ratio"].keys() - values["noise"]}
 
 
 def is_marked(said: Said, node: str) -> bool:
@@ -391,7 +393,7 @@ TRUE = [
     ("sweep", lambda said: "n9" in next_steps(said) and "n17" in next_steps(said)),
     ("slow_node", lambda said: "n05" in reasons(said)),
     ("laptop", lambda said: reasons(said) == ""),
-    ("laptop", lambda said: losses(said) == {"intra-node"}),
+    ("laptop", lambda said: losses(said) == {"intra_node_ratio"}),
     ("shifted", lambda said: said.lines["scaling"]["highest_ratio"] and not said.lines["scaling"]["highest_low_ratio"]),
     ("disturbed", lambda said: {one["repeat"] for one in said.lines["confidence"]["slow_launches"]} == {1}),
     ("disturbed", lambda said: "launch 2" in next_steps(said)),

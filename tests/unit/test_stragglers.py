@@ -60,6 +60,20 @@ def test_the_last_rank_of_a_step_without_exchange_is_the_slowest_and_the_lag_a_s
     assert waits.suspect == (1, pytest.approx(8 / 200))
 
 
+def test_the_last_host_of_a_step_is_behind_the_slowest_of_the_others():
+    times = [[100] * 6, [90] * 6, [120] * 6, [119] * 6, [104, 105] * 3, [105, 104] * 3]
+    of_steps = spec_of(6, "train_step")
+    waits = waits_of(record_of([[200] * 9] * 6, parts_ns={"no_sync": times}), of_steps, ["a", "a", "b", "b", "c", "c"])
+    # Each host arrives with its last rank: a 100, b 120, c 105.
+    assert waits.last_host == {
+        "last_host": "b",
+        "last_host_lag_s": pytest.approx(15e-9),
+        "last_host_ratio": pytest.approx(120 / 102.5),
+    }
+    assert waits_of(record_of([[200] * 9] * 6, parts_ns={"no_sync": times}), of_steps).last_host is None  # one host
+    assert waits_of(record_of(times), spec_of(6), ["a", "a", "b", "b", "c", "c"]).last_host is None  # no step
+
+
 def test_two_ranks_need_six_iterations_all_alike():
     of_five, of_six = (record_of([[100] * num, [130] * num]) for num in (5, 6))
     assert waits_of(of_five, spec_of(2)).suspect is None  # 2 / 2^5 = 0.063

@@ -37,6 +37,7 @@ FAINTEST = 0.4  # opacity of the first series of a hue
 MOST_LABELS = 6  # of lines, at their ends; of more there is a legend
 LEAST_ZOOMED, LEAST_SPAN = 0.6, 0.04  # of the highest value: least value on a zoomed axis; least span
 MOST_TICKS, MAX_LAUNCHES = 6, 1000  # of more launches only the ranges are drawn
+SLOW, HOLLOW = "slow node", "\N{WHITE CIRCLE}"  # column of a frame: slow nodes that a cell includes; their sign
 ZOOMED = "zoomed"  # beside the label of an axis that does not start at 0
 
 
@@ -157,7 +158,8 @@ class Chart:
     """What a figure draws. form: key of regatta.report.draw.FORMS. x, y: axes of the frame's columns x and y.
 
     frame: one row for each mark; the columns `ends` are its interval, `series` is the key of its style, `cell` the cell
-    that it stands for (empty: none), and `launch 1`, ... its launches. styles: of the series, in the order of a legend.
+    that it stands for (empty: none), SLOW its slow nodes (the mark is hollow), and `launch 1`, ... its launches.
+    styles: of the series, in the order of a legend.
     heading: completes the label of the values. context: label of all context series. stretch: factor of the height.
     record: the measurement shown, if there is only one.
     """
@@ -183,6 +185,12 @@ class Chart:
         if self.form == "rows" and self.x.is_categorical:
             marks["x"] = marks["x"].map({place: text.replace("\n", " ") for place, text in self.x.ticks})
         return marks.dropna(axis="columns", how="all").rename(columns=names)
+
+    @property
+    def included(self) -> str:
+        """Return what hollow marks mean; empty without any."""
+        found = self.frame[SLOW].dropna().unique() if SLOW in self.frame else ()
+        return f"{HOLLOW} includes {', '.join(found)}" if len(found) else ""
 
     @property
     def axes_text(self) -> str:

@@ -73,6 +73,11 @@ def data_block(data, warnings: Mapping[str, str] = EMPTY, marks: Mapping[str, st
     columns["baseline"] = [places.get(baselines.get(cell)) for cell in places]
     columns["curve"], curves = _curves([cell_row(cell) for cell in cells], tables, declared, device)
     numbers, texts, ends = _numbers(columns, places, tables, declared, device)
+    if data.places:
+        texts["slow"] = [data.places.get(cell) for cell in places]
+        columns["slow"] = [re.sub(r" \(.*?\)", "", text or "") for text in texts["slow"]]
+        numbers.append({"key": "slow", "label": "Slow node", "kind": "text", "is_shown": True, "group": "settings"})
+        numbers[-1] |= {"is_share": True}
     texts["num_planned"] = [f"{num:,}" for num in columns["num_planned"]]
     counts = zip(columns["num_ok"], columns["num_planned"], strict=True)
     texts["main"] = _main_texts(numbers, texts, len(places))

@@ -45,7 +45,8 @@ PROBLEMS, PREFLIGHT = "problems.json", "preflight/*.json"
 class Finding:
     """One main result. values: by name, in the units of the tables. sources: rows behind it.
 
-    words: names and texts that only its sentences need. declared: its kind, of its topic (`Topic.stated`).
+    words: names and texts that only its sentences need; `included`: text and cells of slow nodes that it warns of.
+    declared: its kind, of its topic (`Topic.stated`).
     confidence, in values: how far a line of the summary can be trusted, if not fully.
     """
 

@@ -19,9 +19,11 @@ from regatta.report.chart import (
     GREY,
     GRID,
     GROUND,
+    HOLLOW,
     LINE,
     MOST_LABELS,
     SIGNS,
+    SLOW,
     ZOOMED,
     Chart,
     Medium,
@@ -149,7 +151,7 @@ def _marks(
     is_across: bool = True,
     **look: object,
 ) -> None:
-    """Draw the bar, launches (dots) and value of each row. Of several values at one place, only the first is filled.
+    """Draw the bar, launches (dots) and value of each row, hollow if it includes a slow node.
 
     Missing values are drawn at the low end of the axis. bars: columns of their ends, width and opacity. dot: size of a
     launch. is_across: the value axis is vertical. look: style of the values.
@@ -181,8 +183,9 @@ def _marks(
         draw(pairs, linewidths=dot, alpha=FAINT * look["alpha"], capstyle="round")
     low, high = axes.get_ylim() if is_across else axes.get_xlim()
     values = np.clip(np.nan_to_num(rows["y"].to_numpy(float), nan=low), low, high)
-    is_first = np.isin(np.arange(len(places)), np.unique(places, return_index=True)[1])
-    for chosen, fill in ((is_first, style.color), (~is_first, GROUND))[: 1 + (not is_first.all())]:
+    is_slow = rows[SLOW].notna().to_numpy() if SLOW in rows else np.zeros(len(places), bool)
+    looks = ((~is_slow, style.color), (is_slow, GROUND))
+    for chosen, fill in (one for one in looks if one[0].any()):  # for an empty line, there would be room at the origin
         at = (places[chosen], values[chosen])[:: 1 if is_across else -1]
         gid = gids_of(compress(cells, chosen))
         axes.add_artist(Line2D(*at, linestyle="none", gid=gid, zorder=3, markerfacecolor=fill, **look))
@@ -205,7 +208,7 @@ def draw_lines(canvas: "Canvas", chart: Chart, medium: Medium) -> None:
     [axes] = new_plots(canvas, medium, 5.5 + max(PLOT * chart.stretch, LINE_HEIGHT * num_lines))
     chart.x.scale(axes, "x", frame["x"].dropna().tolist())
     is_zoomed = chart.y.scale(axes, "y", chart.values)
-    axes.set_xlabel(chart.x.label)
+    axes.set_xlabel("\n".join(filter(None, (chart.x.label, chart.included))))
     axes.grid(visible=True)
     gids, drawn = {name: chart.cells_of(*(context if name in context else [name])) for name in labels}, []
     if is_labelled:
@@ -295,8 +298,9 @@ def draw_rows(canvas: "Canvas", chart: Chart, medium: Medium) -> None:
     is_zoomed = axis.scale(axes, "y" if is_across else "x", chart.values)
     places = rows["x"].to_numpy(float) if is_across else np.arange(len(rows), dtype=float)
     axes.grid(visible=True, axis="y" if is_across else "x")
+    axes.set_xlabel("\n".join(filter(None, (chart.x.label * is_across, chart.included))))
     if is_across:
-        axes.set(xlim=(places.min() - 0.6, places.max() + 0.6), xlabel=chart.x.label)
+        axes.set(xlim=(places.min() - 0.6, places.max() + 0.6))
         axes.locator_params(axis="x", nbins=8, integer=True)
         axes.xaxis.set_major_formatter("{x:,.0f}")
         if len(found) > 1:
@@ -307,10 +311,11 @@ def draw_rows(canvas: "Canvas", chart: Chart, medium: Medium) -> None:
     else:
         axes.set(ylim=(len(rows) - 0.5, -0.5), yticks=[])
         axes.spines["left"].set_visible(False)
-        for number, (name, value, word) in enumerate(zip(names, rows["y"], rows[series], strict=True)):
+        signs = rows[SLOW].notna().map({True: HOLLOW, False: ""}) if SLOW in rows else [""] * len(rows)
+        for number, (name, value, word, sign) in enumerate(zip(names, rows["y"], rows[series], signs, strict=True)):
             shown = "" if math.isnan(value) else with_minus_signs(chart.y.written(value))
             beside(axes, number, name, 0, medium)
-            beside(axes, number, f"{shown} {word * has_words}".strip(), 1, medium)
+            beside(axes, number, " ".join(filter(None, (shown, word * has_words, sign))), 1, medium)
     if len(guides) > 1:
         band = {"color": GREY, "alpha": BAND, "linewidth": 0, "zorder": 0}
         (axes.axhspan if is_across else axes.axvspan)(guides["y"].min(), guides["y"].max(), **band)

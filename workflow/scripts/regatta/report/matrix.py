@@ -25,6 +25,7 @@ STATES = {  # state of a square -> what the key says of it
     "missing": "not measured or not started",
     "skipped": "skipped: reason in the details of the cell",
 }
+NO_VALUE = {"failed", "missing", "skipped"}  # states
 Position = tuple[tuple[str, ...], str, str]
 
 
@@ -103,6 +104,20 @@ class Matrix:
             num += len(rows)
             parts[has_more and num > (0 if self.most_dense else self.most_open)][group] = rows
         return parts
+
+    def included(self, places: Mapping[str, str]) -> dict[object, str]:
+        """Return the slow nodes that columns, then rows (group, name), then other squares include as a whole.
+
+        places: those of cells (`ReportData.places`).
+        """
+        known, found = [one for one in self.squares if NO_VALUE.isdisjoint(one.state.split())], {}
+        for key_of in (lambda one: one.column, lambda one: (one.group, one.row), lambda one: one):
+            texts = defaultdict(set)
+            for square in known:
+                texts[key_of(square)] |= {places.get(cell, "") for cell in square.cells}
+            found |= {key: f"includes {min(of)}" for key, of in texts.items() if len(of) == 1 and min(of)}
+            known = [square for square in known if key_of(square) not in found]
+        return found
 
     def summary_of(self, rows: dict[str, dict[str, Square]]) -> str:
         return self.summary([square for row in rows.values() for square in row.values()])

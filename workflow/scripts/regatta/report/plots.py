@@ -16,7 +16,7 @@ from regatta.core.names import PLACE, CellName
 from regatta.core.text import device_words, is_unknown, plural, prefixed, ranks_word, shape, size, thousands
 from regatta.kit.columns import CELL_NAME, FULL_NAME, NUM_LAUNCHES, Column, table_rows
 from regatta.model.frozen import FrozenCampaign
-from regatta.report.chart import GUIDE, LEAST_ZOOMED, MAX_LAUNCHES, Chart, PlotAxis, size_ticks, styles_of
+from regatta.report.chart import GUIDE, LEAST_ZOOMED, MAX_LAUNCHES, SLOW, Chart, PlotAxis, size_ticks, styles_of
 from regatta.report.findings import percent_text
 from regatta.report.panels import (
     HUE_AXES,
@@ -40,11 +40,12 @@ Guides = Callable[[pd.DataFrame], Iterable[tuple[str, "pd.Series | float"]]]
 
 
 class Data(Protocol):
-    """What figures need of the data of a report (`topics.base.ReportData`)."""
+    """What figures need of the data of a report (`topics.base.ReportData`). places: slow nodes of cells."""
 
     campaign: FrozenCampaign
     tables: Mapping[str, pd.DataFrame]
     once: dict
+    places: Mapping[str, str]
 
 
 def subject(name: CellName) -> str:
@@ -145,6 +146,7 @@ def figures_of(data: Data, plot: Plot, rows: pd.DataFrame, least: int = 1) -> li
     rows = rows if "launches" in rows else with_launches(data, rows, plot.column)
     others = NUMBERS - plot.numbers  # dividing all columns into hundreds of panels would take seconds
     rows = rows[[name for name in rows if name not in others]].assign(has_failed=rows["cell"].isin(failed_cells(data)))
+    rows = rows.assign(slow_node=[data.places.get(cell) for cell in rows["cell"]])
     shown = panels(
         rows, lambda name: [of for of in plot.line(name) if of != "shape" or plot.over], plot.title, plot.most
     )
@@ -261,7 +263,7 @@ def _chart(
         if (launches := list(map(column.shown, row.launches))) or row.has_failed:
             value, low, high = column.of(row)
             of_row = {"cell": row.cell, "series": row.label, "x": float(row.place), "y": value}
-            of_row |= {"low": low, "high": high, "shape": shape(row.nodes, row.gpus_per_node)}
+            of_row |= {"low": low, "high": high, "shape": shape(row.nodes, row.gpus_per_node), SLOW: row.slow_node}
             of_row |= {"minimum": min(launches, default=None), "maximum": max(launches, default=None)}
             marks.append(of_row | {"launches": launches})
     found = {mark["series"] for mark in marks if mark["launches"]}

@@ -220,6 +220,7 @@ def _read_record(launch: Summary, line: dict, slot: Slot, found: Found) -> None:
             found.undeclared.add(text)
             _note_invalid(launch, line, text, found)
     row = found.cell_rows[slot[0]] | _place(slot, launch, line) | line["columns"] | launch.of_launch
+    row |= (line["waits"] or {}).get("last_host") or {}
     row |= {"position": launch.positions.get(slot[0])}
     row |= {name: line[name] for name in ("status", "phase", "cause", "time_utc")}
     row |= {"elapsed_s": None if line["elapsed_ns"] is None else line["elapsed_ns"] * 1e-9}

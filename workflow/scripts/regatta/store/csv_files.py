@@ -131,6 +131,7 @@ MEASURED = Columns(
     *in_file(REAL, "time per step or call, back to back, in windows on the slowest rank", "window_step_s"),
     *_results("parts_ns"),
 )
+_LAST = "host that computes longest without synchronization, its lag behind the slowest other one, time over median"
 _RECORD = "launch file, and line of the record in it, counted from 1"
 _LOST = "share of CPU time lost to steal, or to throttling by a cgroup, on the host with the most"
 _OTHERS = "CPU share of processes other than the ranks during the cell, on the host with the most, `loaded_host`"
@@ -156,6 +157,8 @@ MEASUREMENTS = Columns(
     *in_file(REAL, "of a training run: values of its last epoch", "train_loss", "test_loss", "accuracy_ratio"),
     *in_file(WHOLE, "of a training run: images of all ranks in an epoch", "train_samples"),
     *in_file(TEXT, "of a training run: digest of the train and test losses of all epochs, to the last digit", "losses"),
+    *in_file(TEXT, _LAST, "last_host"),
+    *in_file(REAL, _LAST, "last_host_lag_s", "last_host_ratio"),
     *in_file(TEXT, "name shared by all GPUs of the launch; empty on CPUs and if names differ", "gpu"),
     *in_file(FLAG, "whether torch may use TF32 for fp32 matrix products", "allow_tf32_matmul"),
     *in_file(FLAG, "whether torch may use TF32 for fp32 convolutions", "allow_tf32_cudnn"),

@@ -36,7 +36,7 @@ class Waits:
     lags_s: how much later each rank is than the median of the others; negative if earlier. host_lags_s: the same of
     each rank's host, which arrives with its last rank; None with a single host. iteration_s: median of the slowest
     rank's iterations. suspect, suspect_host: None if there is none. quantiles_s: for each rank those of QUANTILES; None
-    without a suspect.
+    without a suspect. last_host: columns of measurements.csv, of steps without synchronization on several hosts.
     """
 
     quantity: str
@@ -49,6 +49,7 @@ class Waits:
     suspect: Suspect | None = None
     suspect_host: Suspect | None = None
     quantiles_s: Sequence[Sequence[float]] | None = None
+    last_host: dict[str, object] | None = None
 
 
 def waits_of(record: dict, spec: dict, hosts: list[str | None]) -> Waits | None:
@@ -62,16 +63,30 @@ def waits_of(record: dict, spec: dict, hosts: list[str | None]) -> Waits | None:
     lateness = times.astype(float) if IS_LAST_LONGEST[quantity] else -times.astype(float)
     num_ranks, iteration_ns = len(times), float(np.median(slowest_rank(record, len(times))))
     num_last, lags, rank = _late(range(num_ranks), lateness, np.full(num_ranks, 1 / num_ranks), iteration_ns)
-    host = host_lags = quantiles = None
+    host = host_lags = quantiles = last = None
     if None not in hosts and len(set(hosts)) > 1:
         names, place = np.unique(hosts, return_inverse=True)
         of_hosts = np.stack([lateness[place == index].max(axis=0) for index in range(len(names))])
         _, host_lags, host = _late(names.tolist(), of_hosts, np.bincount(place) / num_ranks, iteration_ns)
         host_lags = np.array(host_lags)[place].tolist()
+        last = _last_host(names, of_hosts) if quantity == COMPUTE else None
     if rank or host:
         quantiles = (np.quantile(times, list(QUANTILES.values()), axis=1).T * 1e-9).tolist()
-    values = (num_last, hosts, lags, host_lags, iteration_ns * 1e-9, rank, host, quantiles)
+    values = (num_last, hosts, lags, host_lags, iteration_ns * 1e-9, rank, host, quantiles, last)
     return Waits(quantity, times.shape[1], *values)
+
+
+def _last_host(names: np.ndarray, times_ns: np.ndarray) -> dict[str, object]:
+    """Return the host that computes longest, by how much a step would be shorter without it, and its time relative to
+    the median of the others.
+
+    times_ns: (hosts, iterations). A step waits for the slowest of the others, which changes between iterations.
+    """
+    medians = np.median(times_ns, axis=1)
+    last = int(medians.argmax())
+    lag_ns = np.median(times_ns.max(axis=0)) - np.median(np.delete(times_ns, last, axis=0).max(axis=0))
+    ratio = medians[last] / np.median(np.delete(medians, last))
+    return {"last_host": str(names[last]), "last_host_lag_s": 1e-9 * float(lag_ns), "last_host_ratio": float(ratio)}
 
 
 def _late(

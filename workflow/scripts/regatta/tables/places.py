@@ -290,6 +290,23 @@ def _over_launches(launches: list[dict]) -> dict:
     }
 
 
+def ratios_without(measurements: pd.DataFrame, host: str) -> dict[str, float | None]:
+    """Return, for each cell with an ok launch on this host, its time over that without waiting for it: geometric mean.
+
+    Without it, a step waits for the slowest of the other hosts. A host that is not the last one costs nothing. None:
+    computation was not timed in a launch on it.
+    """
+    times, logs = times_by_cell(measurements), defaultdict(list)
+    names = ("cell", "repeat", "hosts", "last_host", "last_host_lag_s")
+    for row in plain_rows(measurements[measurements["status"] == "ok"], names):
+        is_on, last = host in (row["hosts"] or "").split(", "), row["last_host"]
+        _, time = times[row["cell"]].get(row["repeat"], (None, np.nan))
+        lag_s = row["last_host_lag_s"] if last == host else np.nan if is_on and last is None else 0
+        logs[row["cell"]].append((is_on, -np.log1p(-lag_s / time) if lag_s < time else np.nan))
+    means = {cell: np.exp(np.mean([log for _, log in of])) for cell, of in logs.items() if any(on for on, _ in of)}
+    return {cell: None if np.isnan(mean) else float(mean) for cell, mean in means.items()}
+
+
 def _judged_lags(rows: list[dict], margin: float | None, columns: Columns) -> pd.DataFrame:
     """Return the rows with the verdicts on their lags. Rows of one place share their launches."""
     lags = launch_table([dict(enumerate(row.pop("lags"))) for row in rows])

@@ -39,7 +39,7 @@ FASTEST = (  # parts of a kind that name the fastest cell and those that may be 
     "Undecided: {num_undecided} with one launch.",
 )
 WARNED = "warnings"  # anchor of the list of warnings
-MOST_MARKED_RATIO = 0.2  # of all cells: a mark on more says nothing
+MOST_EXCLUDED_RATIO = 0.2  # of all cells: without more, headlines would be of the few that are left
 
 
 def primary_text(benchmarks: Iterable[str], columns: dict[str, str]) -> str:
@@ -140,6 +140,15 @@ class ReportData:
         """The findings of all topics in the page's order, each with its kind."""
         return [finding for topic in self.topics for finding in self.findings_of(topic)]
 
+    @cached_property
+    def places(self) -> dict[str, str]:
+        """The slow nodes and ranks of each cell on any: `n05 (20 % slower)`."""
+        found: dict[str, dict] = {}
+        for finding in self.findings:
+            for place, (text, cells) in finding.words.get("included", {}).items():
+                found |= {cell: found.get(cell, {}) | {place: f"{place} ({text})"} for cell in cells}
+        return {cell: ", ".join(of.values()) for cell, of in found.items()}
+
     def findings_of(self, topic: "Topic") -> list[Finding]:
         """Return the findings of one topic, which are computed once, each with its kind."""
         found = [topic.stated(finding) for finding in once_per_report(topic.findings)(self)]
@@ -171,17 +180,16 @@ def unreliable_cells(data: ReportData) -> set[str]:
     return {cell for finding in data.findings if finding.rank in (LOW, FAIR) for cell in finding.cells}
 
 
-def is_on_few_cells(data: ReportData, finding: Finding) -> bool:
-    """Return whether a warning distinguishes cells: one on more than MOST_MARKED_RATIO of all says nothing of each."""
-    return len(finding.cells) <= max(1, MOST_MARKED_RATIO * len(data.campaign.cells))
-
-
 @once_per_report
 def invalid_cells(data: ReportData) -> set[str]:
-    """Return the cells that no line of the summary may rest on, by the warnings of the topics that judge validity."""
+    """Return the cells that no line of the summary may rest on, by the warnings of the topics that judge validity.
+
+    On slow nodes it may: it says so.
+    """
     found = [finding for topic in data.topics if topic.is_judge for finding in data.findings_of(topic)]
-    warned = [finding for finding in found if finding.rank in (LOW, FAIR) and is_on_few_cells(data, finding)]
-    return {cell for finding in warned for cell in finding.cells}
+    warned = [finding for finding in found if finding.rank in (LOW, FAIR) and not finding.words.get("included")]
+    most = max(1, MOST_EXCLUDED_RATIO * len(data.campaign.cells))
+    return {cell for finding in warned if len(finding.cells) <= most for cell in finding.cells}
 
 
 def _cell(row: AnyRow) -> tuple[str]:

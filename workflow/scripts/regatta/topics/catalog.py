@@ -259,6 +259,7 @@ def _content(data: ReportData, shown: list[Section]) -> dict:
         "num_other_launches": num_launches - measurements["launch"].dropna().nunique(),
         "cell_names": data.names,
         "marks": warnings_by_cell([one for one in warned if one.declared.has_badge]) | marked,
+        "places": data.places,
         "findings": findings_by_section(data),
         "sections": shown,
         "contents": page.contents(shown),

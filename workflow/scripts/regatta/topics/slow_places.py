@@ -12,12 +12,12 @@ import pandas as pd
 
 from regatta.core.moderation import FALSE_DISCOVERIES, MIN_LAUNCHES
 from regatta.core.patterns import launches_text
-from regatta.core.text import UNKNOWN, shape, three
+from regatta.core.text import UNKNOWN, plural, shape, three
 from regatta.kit.columns import Column, Columns
 from regatta.kit.kinds import FAIR, LOW, NOTE, RESULT, Kind, Value, joined
 from regatta.report.cell_launches import HOST
 from regatta.report.chart import COLORS, Chart, PlotAxis, Style
-from regatta.report.findings import Finding, of_rows, of_runs
+from regatta.report.findings import Finding, of_rows, of_runs, percent_number
 from regatta.report.panels import Figure, Section, Table
 from regatta.store.csv_files import WAITS, plain_rows
 from regatta.store.launch_files import read_one_line
@@ -80,7 +80,7 @@ HELP = (
     f" most {FALSE_DISCOVERIES:g}) or exceeds {launches.SLOW_FACTOR:g}. Other processes: their share of the CPU time of"
     " the most loaded host, median over the slow cells."
 )
-WHERE, LATE_PARTS = "Slow {who}, in {num_cells:cell} on {places}: lag {lag_ratio}.", (LATE, "Also slow: {others}.")
+WHERE, LATE_PARTS = "{who} {how}; it slowed {slowed}.", (LATE, "Also slow: {others}.")
 KINDS_OF_STRAGGLERS = (
     Kind(*("straggler_host", FAIR, WHERE, LATE_PARTS, CHECK), f"exclude slow {{slow}}: {EXCLUDE}", "straggler"),
     Kind(*("straggler_rank", FAIR, WHERE, LATE_PARTS, CHECK), "check {who}", "straggler"),
@@ -119,9 +119,10 @@ def slow_launches(data: ReportData) -> list[Finding]:
             continue
         span = "\N{EN DASH}".join(dict.fromkeys(three(row[end], 2) for end in ("low_ratio", "high_ratio")))
         name = _node_text(row["host"], here, data) if is_node else _launch_text(row, hosts, data)
-        words = _loads(row) | {"span": span, "exclude": row["host"]}
-        kind, source = "slow_node" if is_node else "slow_launch", of_rows("slow_launches", slow.loc[[index]])
         cells = tuple(here["cell"].unique())
+        words = _loads(row) | {"span": span, "exclude": row["host"]}
+        words["included"] = {row["host"]: (f"{span}\N{MULTIPLICATION SIGN} as long", cells)} if is_node else {}
+        kind, source = "slow_node" if is_node else "slow_launch", of_rows("slow_launches", slow.loc[[index]])
         found.append(Finding(kind, row | {"name": name}, (source,), cells, words=words))
     # If all launches are disturbed, none is slow.
     others = ok[~ok["launch"].isin(slow["launch"].dropna())]
@@ -195,18 +196,30 @@ def _late(kind: str, slow: pd.DataFrame, table: str, keys: list[str], data: Repo
     if slow.empty:
         return []
     slow = slow.assign(interval="interval").sort_values("lag_ratio", ascending=False, kind="stable")
-    rows = list(slow.itertuples())
-    names = (keys[-1], "quantity", "num_suspect_launches", "num_launches")
-    values = {"host": None, "rank": None} | plain_rows(slow, names)[0]
-    values |= {column.name: Value.of(rows[0], column) for column in (LAG_S, LAG)}
-    who, *others = dict.fromkeys(f"node {row.host}" if keys == ["host"] else rank_text(row) for row in rows)
-    words = {"who": who, "others": others, "slow": joined([who, *others]), "what": QUANTITIES[rows[0].quantity][0]}
-    words["exclude"] = ", ".join(dict.fromkeys(slow["host"])) if keys == ["host"] else None
-    of_slow = data.tables["waits"].merge(slow[keys].drop_duplicates())["launch"]
-    ran = data.ok.loc[data.ok["launch"].isin(of_slow), ["cell", "nodes", "gpus_per_node"]].drop_duplicates()
-    cells, shapes = tuple(ran["cell"].unique()), sorted({(row.nodes, row.gpus_per_node) for row in ran.itertuples()})
-    values["num_cells"], words["places"] = len(cells), joined([shape(*of) for of in shapes])
-    return [Finding(kind, values, (of_rows(table, slow),), cells, words=words)]
+    ok, row, waits, included, is_hosts = data.ok, next(slow.itertuples()), data.tables["waits"], {}, keys == ["host"]
+    values, excesses = {"host": None, "rank": None}, []
+    values |= plain_rows(slow, (keys[-1], "quantity", "num_suspect_launches", "num_launches"))[0]
+    for _, of in slow.groupby(keys, sort=False, dropna=False):
+        place, is_timed = next(of.itertuples()), is_hosts and COMPUTE in set(of["quantity"])
+        ratios = ok.loc[ok["last_host"] == place.host, "last_host_ratio"].tolist() if is_timed else []
+        excesses.append(float(np.median(ratios)) - 1 if ratios else None)
+        text = f"{percent_number(excesses[-1])} % slower" if ratios else f"lags by {Value.of(place, LAG):number}"
+        launches = waits.merge(of[keys].drop_duplicates())["launch"]
+        cells = set(ok.loc[ok["launch"].isin(launches), "cell"])
+        included[place.host if is_hosts else rank_text(place)] = text, cells
+    who, *others = included
+    cells = [cell for cell in ok["cell"].unique() if any(cell in of for _, of in included.values())]
+    shapes = ok.loc[ok["cell"].isin(cells), ["nodes", "gpus_per_node"]].drop_duplicates()
+    num, places = ok.merge(shapes)["cell"].nunique(), sorted(shapes.itertuples(index=False))
+    values |= {column.name: Value.of(row, column) for column in (LAG_S, LAG)}
+    values |= {"num_cells": len(cells), "slower_ratio": excesses[0]}
+    words = {"who": who, "others": others, "what": QUANTITIES[row.quantity][0], "included": included}
+    words["slow"] = joined([f"node {one}" if is_hosts else one for one in included])
+    words["exclude"] = ", ".join(included) if is_hosts else None
+    words["slowed"] = "all" if num == len(cells) else f"{len(cells):,} of"
+    words["slowed"] += f" {plural(num, 'cell')} on {joined([shape(*place) for place in places])}"
+    words["how"] = "computes " * (excesses[0] is not None) + included[who][0]
+    return [Finding(kind, values, (of_rows(table, slow),), tuple(cells), words=words)]
 
 
 # The part of the section on stability.

@@ -118,9 +118,14 @@ def _with_trust(data: ReportData, finding: Finding) -> Finding:
     else:
         doubt = "no cell without a warning"
         values = {"unreliable": doubt}
-    ranks = {of.rank for of in data.findings if of.rank in (LOW, FAIR) and not set(of.cells).isdisjoint(finding.cells)}
-    values["confidence"] = LOW if LOW in ranks else FAIR
-    kind = replace(finding.declared, parts=(*finding.declared.parts, "confidence {confidence}: {doubt}"))
+    found = [of for of in data.findings if of.rank in (LOW, FAIR) and not set(of.cells).isdisjoint(finding.cells)]
+    part = "confidence {confidence}: {doubt}"
+    if all(of.words.get("included") for of in found):  # one alarm per cause; what was lost says more
+        included = dict.fromkeys(data.places[cell] for cell in finding.cells if cell in data.places)
+        part, doubt = "{doubt}", "" if finding.values.get("slow_node") else f"includes {joined(list(included))}"
+    else:
+        values["confidence"] = LOW if any(of.rank == LOW for of in found) else FAIR
+    kind = replace(finding.declared, parts=(*finding.declared.parts, part))
     return replace(finding, declared=kind, values=finding.values | values, words=finding.words | {"doubt": doubt})
 
 

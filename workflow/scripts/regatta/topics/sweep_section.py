@@ -10,7 +10,7 @@ from regatta.core.text import is_unknown, natural
 from regatta.kit.columns import NUM_LAUNCHES, Row, table_rows
 from regatta.kit.kinds import MOST_NAMES, NOTE, RESULT, SUMMARY, Kind, Value
 from regatta.report.chart import BAD, COLORS, GREY, GUIDE, Chart, PlotAxis, Style
-from regatta.report.findings import PROBLEMS, Finding, Source, of_rows
+from regatta.report.findings import PROBLEMS, Finding, Source, of_rows, percent_number
 from regatta.report.matrix import Matrix, Position, Square
 from regatta.report.page import count_failed
 from regatta.report.panels import Figure, Section, Table
@@ -107,7 +107,7 @@ KINDS = (
         ),
         parts=(
             ("{slower_beside_failed} than the median node", "{slower}"),
-            "slow pairs: {slow_pairs}",
+            "link {slow_pairs}",
             "without result: {missing}",
             "inconclusive: {uncertain}",
             "skipped: {skipped}",
@@ -119,6 +119,7 @@ KINDS = (
     Kind(
         *("place", RESULT, "{name}: {effect} than the median {noun}, {workload}."),
         parts=(("{direction} in {num} of {several} workloads.", "{open}"),),
+        next_step="check the cables and ports of {link}, or exclude one of them",
     ),
     Kind(
         *("healthy_avoided", NOTE, "Healthy nodes avoided: {hosts}."),
@@ -151,6 +152,8 @@ def findings(data: ReportData) -> list[Finding]:
             word = values["verdict"]
             values["num"] = int((part["verdict"] == word).sum())
             words = {"name": values["hosts"].replace(", ", "\N{EN DASH}"), "effect": _effect_text(values)}
+            words["link"] = words["name"] if (noun, word) == ("pair", "slower") else None
+            words["speed"] = f"{percent_number(1 / values['ratio'])} %"
             of_several = {"direction": word.capitalize(), "several": num} if num > 1 else {}
             words |= {"open": "May or may not exceed the margin."} if word == "inconclusive" else of_several
             source = of_rows(f"sweep_{noun}s", part, ("hosts", "workload"))
@@ -183,6 +186,7 @@ def _summary(data: ReportData, outside: list[Finding]) -> Finding:
     named = {hosts: f"{hosts} {_effect_text(effect)}" for hosts, effect in effects.items()}
     slower = [hosts for hosts, effect in effects.items() if effect["verdict"] == "slower"]
     pairs = [of for of in outside if (of.values["verdict"], of.values["noun"]) == ("slower", "pair")]
+    what = "bandwidth" if {cell.benchmark for cell in cells} == {"collective"} else "speed"
     settled = {hosts for name in ("slower", "faster", "equivalent") for hosts in groups[name]}
     checked = {cell.id for cell in cells if settled.issuperset(cell.hosts)}
     values = {
@@ -201,7 +205,7 @@ def _summary(data: ReportData, outside: list[Finding]) -> Finding:
         "failed": sorted(groups["failed"], key=lambda hosts: -failed[hosts]),
         "slower": [named[hosts] for hosts in slower],
         "slower_beside_failed": [named[hosts] for hosts in slower if groups["failed"]],
-        "slow_pairs": [pair.words["name"] for pair in pairs],
+        "slow_pairs": [f"{of.words['name']} has {of.words['speed']} of the {what} of the median pair" for of in pairs],
         "missing": groups["missing"],
         "uncertain": [named.get(hosts, hosts) for hosts in groups["inconclusive"]],
         "skipped": list(values["skipped"]),

@@ -5,7 +5,7 @@ from collections import defaultdict
 from regatta.kit.kinds import NOTE, WARNINGS
 from regatta.report.findings import Finding
 from regatta.report.panels import Section
-from regatta.topics.base import WARNED, ReportData, Topic, is_on_few_cells, once_per_report, unreliable_cells
+from regatta.topics.base import WARNED, ReportData, Topic, once_per_report, unreliable_cells
 
 
 @once_per_report
@@ -20,24 +20,20 @@ def warnings_by_cell(warned: list[Finding]) -> dict[str, str]:
     found: dict[str, dict[str, None]] = defaultdict(dict)
     for warning in warned:
         for cell in warning.cells:
-            found[cell][warning.text.partition(":")[0]] = None
+            found[cell][warning.statement[0].partition(":")[0]] = None
     return {cell: "; ".join(subjects) for cell, subjects in found.items()}
 
 
 def marks(data: ReportData, warned: list[Finding]) -> dict[str, str]:
-    """Return what is invalid on each cell that is marked. Of a warning on too many cells, the sentence is enough."""
-    return warnings_by_cell([one for one in warned if one.rank != NOTE and is_on_few_cells(data, one)])
+    """Return what is invalid on each cell that is marked. Of a warning on all results, the sentence is enough."""
+    every, warned = {*data.ok["cell"]}, [one for one in warned if one.rank != NOTE and not one.words.get("included")]
+    return warnings_by_cell([one for one in warned if not every.issubset(one.cells)])
 
 
 def section(data: ReportData) -> Section:
-    warned, num_cells = warnings(data), len(data.campaign.cells)
-    num, num_marked = len(unreliable_cells(data)), len(marks(data, warned))
-    lead = f"{num:,} of {num_cells:,} cells have a warning that affects comparisons" if num else ""
-    if num_marked == num > 0:
-        lead += "; tables mark them with \N{WARNING SIGN}"
-    elif num_marked:
-        lead += f"; {num_marked:,} are marked \N{WARNING SIGN} in tables"
-    return Section(f"{lead}." if lead else "" if warned else "No warnings.")
+    num = len(unreliable_cells(data))
+    lead = f"{num:,} of {len(data.campaign.cells):,} cells have a warning that affects comparisons." if num else ""
+    return Section(lead or ("" if warnings(data) else "No warnings."))
 
 
 TOPIC = Topic(WARNED, "Warnings", section=section, part_of="stability", is_of_sweeps=True)

@@ -131,8 +131,8 @@ KINDS = (
     ),
     Kind(
         *("not_interleaved", FAIR),
-        lead="Not interleaved: the sides of {num} of {num_pairs:compared pair/compared pairs} ({axis}) ran one after the"
-        " other; drift could look like a difference.",
+        lead="Not interleaved: the sides of {num} of {num_pairs:compared pair/compared pairs} ({axis}) ran one after"
+        " the other; drift could look like a difference.",
         advice="Measure both again: stacks of one campaign alternate.",
         next_step="measure both sides in one campaign with a new name, so that their launches alternate",
     ),

@@ -3,17 +3,20 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 
 from regatta.core.benchmarks import axes_of
 from regatta.core.moderation import CONFIDENCE, MIN_LAUNCHES
 from regatta.core.names import PLACE, SEPARATOR, CellName
 from regatta.core.text import is_unknown, natural, plural, rank_word, ranks_word, with_minus_signs
 from regatta.core.verdicts import Verdict
-from regatta.kit.columns import Row, launches, table_rows
+from regatta.kit.columns import Column, Row, launches, table_rows
 from regatta.kit.kinds import FAIR, RESULT, SUMMARY, Kind, Value
 from regatta.report.findings import Finding, Source, of_cells, percent_number
+from regatta.store.waits import COMPUTE, LAG_RATIO
 from regatta.tables.baselines import (
     EFFICIENCY,
+    INTER_NODE,
     PARTS_OF_LOSS,
     WIDE_RATIO,
     is_baseline,
@@ -23,6 +26,7 @@ from regatta.tables.counterparts import BaselineLookup
 from regatta.tables.facts import values_by
 from regatta.tables.metrics import EXPOSED_SHARE, THROUGHPUT
 from regatta.tables.pairs import compared_steps
+from regatta.tables.places import ratios_without
 from regatta.tables.primary_times import times_by_cell
 from regatta.topics import base
 from regatta.topics.base import (
@@ -38,7 +42,11 @@ WORKLOAD = [name for name, axis in axes_of("train_step").items() if not axis.is_
 MOST_EFFICIENCIES, MOST_THROUGHPUTS = 4, 3  # among the findings
 MOST_LAUNCHES = 100  # that are advised
 ROUNDING = 1e-3  # the product of the factors may differ from the efficiency by the rounding of the tables
+LEAST_RANGE = 0.05  # of efficiencies, from which their workloads are named
 LEAST_EXPOSED = 0.1  # share of the step, above which the summary names exposed communication
+SLOW_NODE = Column("slow_node_ratio", "slow node", shown_as="%", figures=2)
+LOSSES = (*PARTS_OF_LOSS, SLOW_NODE)
+UP_TO = "Up to {without_slow_node_ratio:number} without {slow_node}."
 SUSPECT_RATIO = 1.1  # an efficiency above says that the baseline was slow
 
 KINDS = (
@@ -54,6 +62,7 @@ KINDS = (
             "lowest: {lowest}, highest: {highest}",
             "losses: {losses} percentage points",
             "exposed communication: {exposed_share_ratio:number} of the step",
+            UP_TO.lower().removesuffix("."),
             "more launches are needed: {open}",
             "baseline implausible, as the efficiency is above 110 %: {suspect}",
             "no result on {missing_size} {ranks}: {missing}",
@@ -71,7 +80,7 @@ KINDS = (
     Kind(
         *("efficiency", RESULT),
         lead="{name}: {efficiency:number} scaling efficiency ({efficiency:ends}).",
-        parts=("Losses: {losses} percentage points.", *FASTEST),
+        parts=("Losses: {losses} percentage points.", UP_TO, *FASTEST),
         term="Efficiency",
         help="Throughput per rank relative to that of the baseline cell: the product of DDP, X(1) / X_none(1),"
         " intra-node, X(g) / (g X(1)), and inter-node, X(kg) / (k X(g)), for throughput X on k nodes of g ranks. Losses"
@@ -135,19 +144,21 @@ def efficiency_findings(data: ReportData) -> list[Finding]:
     """
     known = [[row for row in rows if _has_efficiency(row)] for rows in workloads(data)]
     groups = [_on_most_ranks(rows) for rows in known if rows]
-    times, lookup = times_by_cell(data.measurements), BaselineLookup(data.campaign.cells_of("train_step"))
+    times, lookup = times_by_cell(data.measurements), _without_nodes(data)[1]
     best = fastest_of_groups(data, groups, THROUGHPUT)
     parts = [lookup.parts(lookup.cells[row.cell]) for row, _ in best]
     factors = compared_steps([pair for of in parts for pair in of.values()], times, margin=0.0)
     found = []
     for (row, compared), rows, pairs in zip(best, groups, parts, strict=True):
-        name, value, losses = data.cell_names[row.cell], Value.of(row, EFFICIENCY), losses_of(row)
+        name, value, (losses, host) = data.cell_names[row.cell], Value.of(row, EFFICIENCY), losses_of(data, row)
         noise = [part for part, pair in pairs.items() if pair in factors and _may_be_noise(factors[pair])]
         values = {
             "name": SEPARATOR.join((_workload(name), f"{name.parts['shape']} {name.ranks}")),
             "efficiency": value,
             "baseline": data.names[row.baseline],
             "losses_ratio": losses,
+            "slow_node": host,
+            "without_slow_node_ratio": Value(SLOW_NODE, value.estimate + losses[SLOW_NODE.name]) if host else None,
             "noise": noise,
             **compared,
             "world_size": int(row.world_size),
@@ -156,7 +167,7 @@ def efficiency_findings(data: ReportData) -> list[Finding]:
         if is_suspect or is_wide(row):
             kind = "baseline_suspect" if is_suspect else "efficiency_uncertain"
             values |= {} if is_suspect else {"launches_needed": launches_needed(value, data.campaign.repeats)}
-        words = {"losses": _ranges_of_losses([{part: losses[part] for part in losses if part not in noise}])}
+        words = {"losses": _text_of_losses([{part: losses[part] for part in losses if part not in noise}])}
         sources = (of_cells("cells", [row.cell, row.baseline, *(one.cell for one in rows)]),)
         found.append(Finding(kind, values, sources, (row.cell, row.baseline), words=words))
     known = [one.values["launches_needed"] for one in found if one.values.get("launches_needed")]
@@ -205,17 +216,33 @@ def _workload(name: CellName) -> str:
     return name.say("subject", *name.settings, *PLACE, always=("subject",))
 
 
-def losses_of(row: Row) -> dict[str, float]:
-    """Return by part the share of the ideal that it loses, without parts that the shape does not have.
+@once_per_report
+def _without_nodes(data: ReportData) -> tuple[dict[str, dict[str, float | None]], BaselineLookup]:
+    """Return, for each node that computes slowly, by how much it lengthens the cells on it, and their baselines."""
+    hosts = data.tables["straggler_hosts"]
+    slow = hosts.loc[hosts["is_persistent"] & (hosts["quantity"] == COMPUTE), "host"]
+    found = {host: ratios_without(data.measurements, host) for host in slow}
+    return found, BaselineLookup(data.campaign.cells_of("train_step"))
 
-    With the factors f1 (DDP), f2 (intra-node) and f3 (inter-node): 1 - f1, f1 (1 - f2), f1 f2 (1 - f3).
+
+def losses_of(data: ReportData, row: Row) -> tuple[dict[str, float], str | None]:
+    """Return by part the share of the ideal that a cell loses, without parts that the shape does not have, and the node
+    that causes some of it by computing slowly, if one does.
+
+    With the factors f1 (DDP), f2 (intra-node) and f3 (inter-node): 1 - f1, f1 (1 - f2), f1 f2 (1 - f3). The last one is
+    partly the slow node's, unless the cells with fewer nodes ran on it too.
     """
-    left, losses = 1.0, {}
+    left, losses, (slow, lookup) = 1.0, {}, _without_nodes(data)
     for part in PARTS_OF_LOSS:
         if not is_unknown(factor := getattr(row, part.name)):
             losses[part.name] = left * (1 - float(factor))
             left *= float(factor)
-    return losses
+    ratio, host = max(((of.get(row.cell) or 1, host) for host, of in slow.items()), default=(1, None))
+    pairs = lookup.parts(lookup.cells[row.cell]).values() if ratio > 1 + LAG_RATIO else ()
+    if INTER_NODE.name not in losses or not pairs or not ({*chain(*pairs)} - {row.cell}).isdisjoint(slow[host]):
+        return losses, None
+    loss = float(row.efficiency_ratio) * (ratio - 1)
+    return losses | {INTER_NODE.name: losses[INTER_NODE.name] - loss, SLOW_NODE.name: loss}, host
 
 
 @dataclass(frozen=True)
@@ -248,10 +275,10 @@ def loss_bars(data: ReportData) -> list[Bar]:
                 by_shape.setdefault((row.world_size, row.nodes), []).append(row)
         for _, of_shape in sorted(by_shape.items(), reverse=True):
             row = fastest(of_shape)
-            losses, value = losses_of(row), Value.of(row, EFFICIENCY)
+            (losses, _), value = losses_of(data, row), Value.of(row, EFFICIENCY)
             left, name = 1 - sum(losses.values()), data.cell_names[row.cell]
             if not (is_wide(row) or value.estimate > SUSPECT_RATIO) and abs(left - value.estimate) < ROUNDING:
-                shares = (left, *(losses.get(part.name) for part in PARTS_OF_LOSS))
+                shares = (left, *(losses.get(part.name) for part in LOSSES))
                 percents = tuple(None if share is None else 100 * share for share in shares)
                 group, label = name.without("shape", "bucket_cap_mb").full, name.parts["shape"]
                 bar = Bar(group, label, row.cell, percents, launches(row))
@@ -287,13 +314,19 @@ def _summary(data: ReportData) -> Finding:
     values["num_uncertain"] = len(still_open)
     on = plural(largest, rank_word(data.device), ranks)
     words = {"what": "Scaling efficiency" if largest > 1 else "Efficiency", "on": on, "ranks": ranks}
-    words |= {"losses": _ranges_of_losses(list(known.values()))}
+    words |= {"losses": _text_of_losses(list(known.values()))}
+    if len(nodes := {end.values["slow_node"] for end in ends}) == 1 and all(nodes):
+        highest = max(ends, key=lambda end: end.values["without_slow_node_ratio"].estimate).values
+        values |= {name: highest[name] for name in ("slow_node", "without_slow_node_ratio")}
     for name, end in zip(("lowest", "highest"), (ends[0], ends[-1]) if ends else (), strict=False):
         value = end.values["efficiency"]
         values[f"{name}_ratio"] = replace(value, low=None, high=None) if len(ends) > 1 else value
-        words[name] = names[end.cells[0]] if len(ends) > 1 else ""
+        words[name] = names[end.cells[0]]
     if len(ends) > 1:
-        words["range"] = f"{values['lowest_ratio']:number} to {values['highest_ratio']:number}"
+        low, high = values["lowest_ratio"], values["highest_ratio"]
+        words["range"] = f"{low:number} to {high:number}"
+    if len(ends) < 2 or high.estimate - low.estimate < LEAST_RANGE:
+        words["lowest"] = words["highest"] = ""
     for name, listed in (("open", still_open), ("suspect", groups.get("suspect", ()))):
         words[name] = [f"{names[one.cells[0]]} {one.values['efficiency']}" for one in listed]
     words["unknown"] = "too noisy" if "uncertain" in groups else "undecided"
@@ -347,11 +380,11 @@ def _without_result(data: ReportData, largest: int) -> dict[str, int]:
     return found
 
 
-def _ranges_of_losses(rows: list[dict[str, float]]) -> dict[str, str]:
+def _text_of_losses(rows: list[dict[str, float]]) -> str:
     """Return each loss in percentage points, with its range over workloads."""
-    found = {}
-    for part in PARTS_OF_LOSS:
+    found = []
+    for part in LOSSES:
         if losses := [row[part.name] for row in rows if part.name in row]:
             low, high = (with_minus_signs(percent_number(end(losses))) for end in (min, max))
-            found[part.label] = low if low == high else f"{low} to {high}"
-    return found
+            found.append(f"{part.label} {low}" if low == high else f"{part.label} {low} to {high}")
+    return ", ".join(found)

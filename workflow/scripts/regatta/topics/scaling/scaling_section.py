@@ -11,16 +11,17 @@ from regatta.core.text import NOT_PLANNED, rank_word
 from regatta.kit.columns import FULL_NAME, table_rows
 from regatta.model.frozen import FrozenCampaign
 from regatta.report import panels
-from regatta.report.chart import COLORS, LEVEL, Chart, PlotAxis, Style
+from regatta.report.chart import COLORS, GREY, LEVEL, Chart, PlotAxis, Style
 from regatta.report.findings import percent_text
 from regatta.report.panels import MOST_FIGURES, Figure, Section, Table, folded
 from regatta.report.plots import Plot, figures_of, full, ideal, named, section_of
-from regatta.tables.baselines import EFFICIENCIES, EFFICIENCY, PARTS_OF_LOSS, efficiencies_table
+from regatta.tables.baselines import EFFICIENCIES, EFFICIENCY, efficiencies_table
 from regatta.tables.counterparts import STRONG
 from regatta.tables.metrics import METRICS, STEP, THROUGHPUT
 from regatta.topics.base import ReportData, TableSpec, Topic, with_context
 from regatta.topics.scaling.scaling_findings import (
     KINDS,
+    LOSSES,
     Bar,
     efficiency_findings,
     fastest,
@@ -46,18 +47,18 @@ def section(data: ReportData) -> Section | None:
     sentences, shown = [reference_text(data), lead, *above, peaks], [*(efficiency or throughput), *losses]
     first = headline(data, rows)
     parts = folded("throughput", "Throughput", throughput if efficiency else ())
-    if first and losses:
-        shown, parts = (*first, *losses), (*folded("efficiency", "Efficiency by workload", efficiency), *parts)
-    elif len(shown) > MOST_FIGURES:  # charts of so many workloads are alike
+    if is_many := len(shown) > MOST_FIGURES:  # charts of so many workloads are alike
         sentences.append("Efficiency of each workload and shape: matrix above. Throughput: all cells, below.")
-        shown, parts = losses, ()
+    if is_many or (first and losses):
+        parts = () if is_many else (*folded("efficiency", "Efficiency by workload", efficiency), *parts)
+        shown = (*first, *losses)
     more = {"parts": parts, "headlines": first or tuple(shown)}
     return section_of(scaling, STEP, sentences, shown, tables, **more)
 
 
 LEAST_ABOVE = 1.005  # what is shown as 101 %
 MOST_BARS = 8  # of the breakdown; its table has all
-FILLS = (LEVEL, COLORS[5], COLORS[1], COLORS[4])  # of what is left, and of each part
+FILLS = (LEVEL, COLORS[5], COLORS[1], COLORS[4], GREY)  # of what is left, and of each part
 
 
 def losses_figures(data: ReportData) -> tuple[Figure, ...]:
@@ -72,20 +73,21 @@ def losses_figures(data: ReportData) -> tuple[Figure, ...]:
     shown = [bar for of in groups.values() for bar in of[:shapes]][:MOST_BARS]
     if not shown:
         return ()
-    heads = ("efficiency", *(part.label for part in PARTS_OF_LOSS))
+    heads = ("efficiency", *(part.label for part in LOSSES))
+    heads = heads[: None if any(bar.parts[-1] for bar in shown) else -1]  # without a slow node
     labels = {bar.label for bar in shown}
     title = f"Throughput breakdown{f' at {min(labels)}' if len(labels) == 1 else ', largest shapes first'}"
     title += f": {len(shown)} of {len(bars)} bars" if len(shown) < len(bars) else ""
     columns = ("cell", "n", *(f"{head[0].upper()}{head[1:]} (%)" for head in heads))
-    texts = ([NOT_PLANNED if part is None else f"{part:z.1f}" for part in bar.parts] for bar in bars)
+    texts = ([NOT_PLANNED if part is None else f"{part:z.1f}" for part in bar.parts[: len(heads)]] for bar in bars)
     lines = tuple((data.names[bar.cell], bar.launches, *text) for bar, text in zip(bars, texts, strict=True))
     table = Table("Throughput breakdown", columns, lines, cells=tuple(bar.cell for bar in bars))
     marks = [
         {"cell": bar.cell, "group": bar.group, "y": bar.label, "part": head, "x": part}
         for bar in shown
-        for head, part in zip(heads, bar.parts, strict=True)
+        for head, part in zip(heads, bar.parts, strict=False)
     ]
-    frame, styles = pd.DataFrame(marks).astype({"x": float}), dict(zip(heads, map(Style, FILLS), strict=True))
+    frame, styles = pd.DataFrame(marks).astype({"x": float}), dict(zip(heads, map(Style, FILLS), strict=False))
     share = PlotAxis("share of the ideal throughput (%)", value=percent_text)
     chart = Chart("stacked", frame, share, PlotAxis("shape"), series="part", styles=styles)
     return (Figure("losses", title, chart, table, "cells", EFFICIENCY.block_key),)
