@@ -9,7 +9,7 @@ from synthetic import CLUSTER, cluster_campaign
 
 from regatta.compare.campaign_history import changes_of
 from regatta.compare.campaigns import compare_campaigns, distinct_names, read_campaign
-from regatta.compare.change_groups import change_groups, group_figure, group_lines
+from regatta.compare.change_groups import all_cells, change_groups, group_figure, group_lines
 from regatta.compare.comparison_output import comparison_page, pairs_of
 from regatta.tables.pairs import judged_rows
 from regatta.topics.comparison.comparison_figures import workloads_figure
@@ -95,6 +95,7 @@ def test_single_cells_that_change_are_counted_with_those_that_still_do(tmp_path)
     assert groups_of(compared) == []
     judged = judged_rows(pairs_of(compared))
     [counts] = group_lines([], judged, *names_and_changes(compared))
+    assert [step.word for step in all_cells(judged).steps] == ["2 slower", "equivalent"]
     assert re.findall(r"(\d+) (?:cells|slower|in v3)", counts[2]) == ["82", "2", "0"]
 
 

@@ -109,10 +109,15 @@ def _alike(rows: pd.DataFrame, of: CampaignsCompared) -> Iterator[tuple[str, str
 
 
 def _step(place: int, rows: pd.DataFrame, word: str | None) -> Step:
-    """Return the step of a group. word: the direction that the group as a whole has."""
+    """Return the step of a group. word: the direction that the group as a whole has.
+
+    Else its word is the most frequent verdict, or `2 slower` if only few cells are.
+    """
     ratios, counts = rows["time_ratio"].astype(float), rows["verdict"].value_counts()
     numbers = map(float, (ratios.median(), ratios.min(), ratios.max(), rows["margin_ratio"].max()))
-    return Step(place, word if counts.get(word) else counts.idxmax(), *numbers)
+    if word not in counts and (word := counts.idxmax()) not in DIRECTIONS:
+        word = next((f"{counts[of]} {of}" for of in DIRECTIONS if of in counts), word)
+    return Step(place, word, *numbers)
 
 
 def group_figure(group: ChangeGroup, names: list[str], changes: list[list[str] | None], place: int) -> Figure:
@@ -125,7 +130,7 @@ def group_figure(group: ChangeGroup, names: list[str], changes: list[list[str] |
         ends = {"time_ratio": step.ratio, "time_low_ratio": step.low, "time_high_ratio": step.high}
         rows.append({"label": label, "cell": "", "verdict": step.word, "margin_ratio": step.margin} | ends)
     text = f"{group.text[:1].upper()}{group.text[1:]}"
-    title = f"{text}, {plural(len(group.references), 'cell')}: change in time vs. {names[0]}, median"
+    title = f"{text} ({len(group.references):,}): change in time vs. {names[0]}, median of cells"
     return ratio_figure(f"group-{place}", title, pd.DataFrame(rows), "range of the cells")
 
 
@@ -147,7 +152,7 @@ def group_lines(
         else:
             lead = f"{group.text} ({cells}): {group.over(names)}"
         label = last.word.capitalize() if last.word in DIRECTIONS else "Within margin" if is_pair else "Changed"
-        lead = f"{cause[0]}: {lead}" if is_pair and len(cause) == 1 else f"{lead[:1].upper()}{lead[1:]}"
+        lead = f"{cause[0]}: {lead}" if is_pair and len(cause) == 1 and not place else f"{lead[:1].upper()}{lead[1:]}"
         found.append(("comparisons" if is_pair else f"group-{place}", label, lead, ""))
     return [*found, *_lines_on_others(others, names, bool(groups))]
 

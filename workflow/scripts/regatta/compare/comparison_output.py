@@ -31,6 +31,7 @@ from regatta.topics.comparison.comparison_findings import KIND_OF, compared_find
 from regatta.topics.comparison.comparison_section import environment_table
 
 MOST_LISTED = 10  # cells of a list in the text
+MOST_CHANGES = 2  # of the environment of two campaigns that the summary states
 BASIS = "Pairs"  # label of the statement on margin and precision
 LABELS = {"verdicts": BASIS, "compared": "Difference", "environment": "Environment"}  # by kind of a finding
 HOW_TO_READ = (
@@ -318,7 +319,7 @@ def page_summary(
         changed = [name for name, of in zip(names, changes, strict=True) if of]
         lead = f"Changed in {', '.join(changed)}" if changed else "No change was recorded"
         environment = (*environment[:2], lead, "")
-    elif changes[1]:
+    elif changes[1] and len(changes[1]) <= MOST_CHANGES:
         environment = (*environment[:2], "; ".join(changes[1]), "")
     of_last.pop("Difference", None) if found else None
     is_said = any(lead.startswith(f"{environment[2]}: ") for _, _, lead, _ in found)
@@ -373,7 +374,9 @@ def comparison_page(compared: list[CampaignsCompared], path: Path, gate: tuple[s
         facts=list(zip(["Base", *(names[1:] if is_series else ["Test"])], map(campaign_text, campaigns), strict=True)),
         contents=contents,
         summary=[*of_gate, *page_summary(groups, judged, compared, names, changes)],
-        basis=[text for _, label, *of in statements(found) if label == BASIS for text in of],
+        basis=[
+            f"{names[-1]} vs. {names[0]}: {lead}. {text}" for _, *of, lead, text in statements(found) if BASIS in of
+        ],
         has_notes=any(of.notes for of in campaigns),
         headline=figures[:1],
         figures=figures[1:],
