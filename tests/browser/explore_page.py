@@ -27,12 +27,22 @@ def without_drawing():
 
 
 def show(browser, page: Path, fragment: str = "", width: int = 1280, scheme: str = "light") -> None:
-    """Load the page anew at a fragment and wait until its script has set it up."""
+    """Load the page anew at a fragment and wait until its script has set it up. Not every page has cells."""
     browser.call("Page.navigate", url="about:blank")
     browser.open(page, width, scheme=scheme, fragment=fragment)
-    is_ready = "document.documentElement.classList.contains('has-script')"
+    is_ready = "document.documentElement.matches('.has-script') || !document.getElementById('data-block')"
     wait(lambda: browser.evaluate(is_ready))
     assert browser.evaluate(is_ready), browser.complaints()
+
+
+@contextmanager
+def without_script(browser):
+    """Load pages as a browser without scripts does. axe is a script: it runs afterwards."""
+    browser.call("Emulation.setScriptExecutionDisabled", value=True)
+    try:
+        yield
+    finally:
+        browser.call("Emulation.setScriptExecutionDisabled", value=False)
 
 
 def press(browser, key: str) -> None:

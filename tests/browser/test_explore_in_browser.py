@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from explore_page import choose, count, press, show, text, wait, without_drawing
+from explore_page import choose, count, press, show, text, wait, without_drawing, without_script
 from test_report_in_browser import LOW_CONTRAST, OVERFLOWING
 
 pytestmark = pytest.mark.browser
@@ -631,12 +631,9 @@ def test_a_pair_stays_while_one_of_its_cells_matches(browser, tmp_path):
 
 def test_the_default_order_is_the_same_with_and_without_script(browser, page):
     rows = "[...document.querySelector('#cells-table').tBodies[0].rows].map(row => row.dataset.cell).join()"
-    browser.call("Emulation.setScriptExecutionDisabled", value=True)
-    try:
+    with without_script(browser):
         browser.open(page, 1280)
         static = browser.evaluate(rows)
-    finally:
-        browser.call("Emulation.setScriptExecutionDisabled", value=False)
     show(browser, page)
     assert browser.evaluate(rows) == ",".join(static.split(",")[:8])
     assert static.split(",")[:2] == ["8", "16"]  # the failed cells
@@ -724,25 +721,19 @@ def test_axe_finds_no_violation_with_everything_open(browser, page, width, schem
 
 
 def test_without_script_the_table_has_its_rows_and_nothing_waits_for_a_click(browser, page):
-    browser.call("Emulation.setScriptExecutionDisabled", value=True)
-    try:
+    with without_script(browser):
         browser.open(page, 1280)
         shown = "['filters', 'cells-tools', 'cells-more', 'drawer'].map(id => document.getElementById(id).checkVisibility())"
         assert browser.evaluate(shown) == [False] * 4
         assert browser.evaluate("document.querySelector('#cells-table').tBodies[0].rows.length") == 26
         assert browser.evaluate("!!document.querySelector('#cells-note a[href=\"#csv-measurements\"]')")
-    finally:
-        browser.call("Emulation.setScriptExecutionDisabled", value=False)
 
 
 @pytest.mark.parametrize(("width", "scheme"), [(1440, "light"), (390, "dark")])
 def test_axe_finds_no_violation_without_script(browser, page, width, scheme):
-    browser.call("Emulation.setScriptExecutionDisabled", value=True)
-    try:
+    with without_script(browser):
         browser.open(page, width, scheme=scheme)
         assert not browser.evaluate("document.documentElement.classList.contains('has-script')")
-    finally:
-        browser.call("Emulation.setScriptExecutionDisabled", value=False)  # axe is a script; the page's has not run
     assert browser.axe_violations() == []
     assert browser.evaluate("document.getElementById('filters').checkVisibility()") is False
 
