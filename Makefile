@@ -98,7 +98,7 @@ report: ## rebuild the report from existing measurements, also while the campaig
 	$(INSTALL) driver
 	@"$$VENV/bin/python3" workflow/scripts/rebuild_report.py -- "$$CONFIG"
 
-figures: ## write each figure of the report as PDF and SVG, with its data and a caption: FOR=paper or slides
+figures: ## write each figure of the report as PDF, SVG and PNG, with its data and a caption: FOR=paper or slides
 	$(INSTALL) driver
 	@"$$VENV/bin/python3" workflow/scripts/export_figures.py --for "$$FOR" -- "$$CONFIG"
 

@@ -127,7 +127,7 @@ def groups_of(block: dict, most: int) -> list[tuple[str, list[dict], list[int]]]
 def add_facet(block: dict, key: str, facet: Mapping) -> None:
     """Add a facet to a block, or replace the one with its key: the text of each value, and its index for each cell.
 
-    Of each value also the text of its chip and what a search finds. is_first: it is listed first.
+    Of each value also the text of its chip and what a search finds.
     """
     label, values = facet["label"], facet["values"]
     block["cells"][key] = facet["indices"]
@@ -135,7 +135,6 @@ def add_facet(block: dict, key: str, facet: Mapping) -> None:
         "label": label,
         "values": values,
         "names": facet["names"],
-        "is_first": key in FIRST_FACETS,
         "chips": [f"{label}: {text}" if NUMBER.fullmatch(text) else text for text in values],
         "search": [f"{text} {name}{_ranks_of(key, text)}" for text, name in zip(values, facet["names"], strict=True)],
     }
@@ -182,11 +181,10 @@ def default_order(columns: dict, facets: Collection[str], statuses: list[str], s
 
     def rank(index: int) -> tuple:
         status, percent = statuses[index], percents[index]
-        is_failed = status not in ("ok", "skipped")
-        group = (is_failed, marked[index] is not None, index in slower, status == "ok", True).index(True)
+        is_problem = (status not in ("ok", "skipped"), marked[index] is not None, index in slower, status == "ok", True)
         below = math.inf if percent is None else percent - usual[shapes[index]]
         settings = (-1 if columns[key][index] is None else columns[key][index] for key in keys)
-        return group, WORST_FIRST.index(status), below, *settings
+        return is_problem.index(True), WORST_FIRST.index(status), below, *settings
 
     return sorted(range(len(statuses)), key=rank)
 
@@ -332,9 +330,8 @@ def _strip(column: Column, row: Row) -> str | None:
     value, low, high = column.of(row)
     if not value or low is None or high is None:
         return None
-    ends = [50 + 50 * (end / value - 1) / STRIP_RATIO for end in (low, high)]
-    style = ";".join(f"--{name}:{min(max(end, 0), 100):.0f}%" for name, end in zip(("low", "high"), ends, strict=True))
-    return style + ";border-inline:3px double" * (ends[0] < 0 or ends[1] > 100)
+    low, high = (min(max(50 + 50 * (end / value - 1) / STRIP_RATIO, 0), 100) for end in (low, high))
+    return f"--low:{low:.0f}%;--high:{high:.0f}%" + ";border-inline:3px double" * (low == 0 or high == 100)
 
 
 def _lines(columns: Columns, group: str, row: Row, device: str, **words: str) -> list[tuple[str, str]]:
