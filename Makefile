@@ -98,7 +98,7 @@ report: ## rebuild the report from existing measurements, also while the campaig
 	$(INSTALL) driver
 	@"$$VENV/bin/python3" workflow/scripts/rebuild_report.py -- "$$CONFIG"
 
-figures: ## write each figure of the report as PDF and SVG, with its data and a caption: FOR=paper or slides
+figures: ## write each figure of the report as PDF, SVG and PNG, with its data and a caption: FOR=paper or slides
 	$(INSTALL) driver
 	@"$$VENV/bin/python3" workflow/scripts/export_figures.py --for "$$FOR" -- "$$CONFIG"
 
@@ -114,7 +114,12 @@ test: ## run the unit, rank and workflow tests
 	$(INSTALL) driver rank dev
 	@$(PYTEST) -m "not install and not system" --ignore tests/cluster --ignore tests/browser $(ARGS)
 
-test-site: ## run the Slurm cluster, browser, installation and system tests (needs root, debootstrap, chromium)
+# axe-core checks pages for accessibility. The lock has its hash, and no registry's address.
+AXE = requirements/node_modules/.package-lock.json
+$(AXE): requirements/package-lock.json
+	@npm ci --prefix requirements --ignore-scripts --no-audit --no-fund --loglevel error >/dev/null
+
+test-site: $(AXE) ## run the Slurm cluster, browser, installation and system tests (needs root, debootstrap, chromium, npm)
 	$(INSTALL) driver rank dev
 	@$(PYTEST) -m "cluster or browser or install or system" --ignore tests/bench $(ARGS)
 
@@ -164,7 +169,8 @@ clean-env: ## remove the environment if Regatta created it
 # has one version for every Python. Valid pins are kept; to update them: make lock ARGS=--upgrade
 COMPILE = cd requirements && uv pip compile --quiet --generate-hashes --universal --python-version 3.11 \
 	--fork-strategy fewest --no-emit-index-url --custom-compile-command 'make lock' $(ARGS)
-lock: ## pin requirements/*.in in *.lock; needs uv
+lock: ## pin requirements/*.in in *.lock, and axe-core; needs uv and npm
 	$(COMPILE) driver.in -o driver.lock
 	$(COMPILE) rank.in -c driver.lock -o rank.lock
 	$(COMPILE) dev.in -c driver.lock -c rank.lock -o dev.lock
+	npm install --prefix requirements --package-lock-only --omit-lockfile-registry-resolved

@@ -1,4 +1,4 @@
-"""Size of the report for four campaigns: height, words, file, time to write, to be ready and to filter, and A4 pages.
+"""Size of the report for four campaigns: height, words, file, time to write, be ready, filter and hover, and A4 pages.
 
 The results are synthetic: 10 cells, a laptop (tests/unit/synthetic.py), 164 cells with failures on two stacks
 (synthetic_stacks.py), and 4,964 cells with 5 launches each (five_thousand_cells.py). Needs chromium.
@@ -35,6 +35,7 @@ GOALS = {  # in the order of WRITERS; the laptop has more cells than the goal is
     "file (MB)": ("MB", 0.3, 0.3, 0.8, 3),
     "ready (ms)": ("ms", 300, 300, 500, 1_000),
     "filter (ms)": ("ms", 100, 100, 100, 100),
+    "hover (ms)": ("ms", 16, 16, 16, 16),
 }
 READY = """new Promise(done => {
   const poll = () => document.documentElement.matches('.has-script') ? done(performance.now()) : setTimeout(poll, 5);
@@ -49,6 +50,13 @@ FILTER = """(() => {
   document.body.getBoundingClientRect();
   return performance.now() - start;
 })()"""
+# From the event to the end of its frame, where the pointer rests on a mark of the first figure below the summary.
+HOVER = """new Promise(done => addEventListener('pointermove', () => {
+  const start = performance.now();
+  requestAnimationFrame(() => setTimeout(() => done(performance.now() - start)));
+}, { capture: true, once: true }))"""
+MARKS = """[...document.querySelectorAll('main svg [aria-label]')].slice(0, 200).map(at => at.getBoundingClientRect())
+  .filter(box => box.width && box.top > 0 && box.bottom < innerHeight).map(box => [box.x, box.y])"""
 
 
 def main() -> None:
@@ -99,11 +107,23 @@ def measure(browser: Chromium, page: Path) -> dict[str, float]:
             size["figures"] = browser.evaluate("document.querySelectorAll('svg.chart').length")
             size["ready (ms)"] = round(ready)
             browser.call("Emulation.setFocusEmulationEnabled", enabled=True)  # as of a window in the foreground
+            size["hover (ms)"] = round(hover_ms(browser))
             size["filter (ms)"] = round(browser.evaluate(FILTER))
             browser.open(page, width)  # a filtered table is printed as it is
             browser.call("Runtime.evaluate", expression=READY, awaitPromise=True)
             size["A4 pages"] = browser.print_pdf(page.with_suffix(".pdf"))
     return size
+
+
+def hover_ms(browser: Chromium) -> float:
+    """Return the median milliseconds of a frame in which the pointer moves onto a mark; 0 if no figure has one."""
+    browser.evaluate("document.querySelector('main svg [aria-label]')?.scrollIntoView({ block: 'center' })")
+    times = []
+    for x, y in browser.evaluate(MARKS)[:20]:
+        browser.evaluate(f"window.hover = {HOVER}; 0")
+        browser.call("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)
+        times.append(browser.call("Runtime.evaluate", expression="window.hover", awaitPromise=True)["result"]["value"])
+    return sorted(times)[len(times) // 2] if times else 0
 
 
 if __name__ == "__main__":

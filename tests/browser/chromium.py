@@ -20,6 +20,7 @@ FLAGS = (
 )
 TIMEOUT_S = 280  # axe takes minutes where other tests fill the cores
 MAX_SHOT_PIXELS = 60_000
+AXE = Path(__file__).resolve().parents[2] / "requirements/node_modules/axe-core/axe.min.js"  # of `make test-site`
 
 
 class Chromium:
@@ -101,9 +102,7 @@ class Chromium:
 
     def axe_violations(self) -> list[str]:
         """Return what axe-core (WCAG 2 A and AA, and its best practices) finds wrong with the page, one line each."""
-        import axe_core_python
-
-        self.evaluate((Path(axe_core_python.__file__).parent / "axe.min.js").read_text(encoding="utf-8") + ";0")
+        self.evaluate(AXE.read_text(encoding="utf-8") + ";0")
         told = "(async () => (await axe.run(document, {resultTypes: ['violations']})).violations"
         told += ".map(v => `${v.id}: ${v.help}, ${v.nodes.length} times, such as ${v.nodes[0].html}`))()"
         answer = self.call("Runtime.evaluate", expression=told, returnByValue=True, awaitPromise=True)

@@ -6,9 +6,10 @@ import re
 import time
 from contextlib import suppress
 from pathlib import Path
+from statistics import median
 
 import pytest
-from explore_page import choose, count, press, show, text, wait, without_drawing
+from explore_page import choose, count, press, show, text, wait, without_drawing, without_script
 from test_report_in_browser import LOW_CONTRAST, OVERFLOWING
 
 pytestmark = pytest.mark.browser
@@ -75,7 +76,9 @@ def test_each_filter_counts_its_cells(browser, page, facet, name, num):
     assert count(browser) == (26, 26)
     choose(browser, facet, name)
     assert count(browser) == (num, 26)
-    assert browser.evaluate("document.querySelector('#cells-table').tBodies[0].rows.length") == min(num, 8)
+    rows = browser.evaluate("document.querySelector('#cells-table').tBodies[0].rows.length")
+    num_shown, num_of_tab = map(int, re.findall(r"\d+", text(browser, "#cells-count")))
+    assert rows == num_shown == min(num_of_tab, 8) > 0
     browser.evaluate("document.getElementById('filter-reset').click()")
     assert count(browser) == (26, 26)
     assert browser.evaluate("location.hash") == ""
@@ -114,7 +117,7 @@ def test_rows_of_a_figure_are_filtered_and_open_their_cells_once_unfolded(browse
     data = "document.querySelector('main figure:has(details tr[data-cell]):not(.is-off) details')"
     rows = f"[...{data}.querySelectorAll('tr[data-cell]')]"
     of_rows = [int(cell) for cell in browser.evaluate(f"{rows}.map(e => e.dataset.cell)")]
-    chosen = browser.evaluate("document.querySelector('#filters [name=bucket]').value")
+    chosen = browser.evaluate("document.querySelector('#filters [name=bucket]:checked').value")
     bucket = block["facets"]["bucket"]["names"].index(chosen)
     expected = [cell for cell in of_rows if block["cells"]["bucket"][cell] == bucket]
     browser.evaluate(f"{data}.open = true")
@@ -140,7 +143,7 @@ def test_the_drawer_opens_from_a_row_by_click_and_escape_gives_the_focus_back(br
     assert re.search(r"node000\..*: \d+ of \d+", body)
     log = browser.evaluate("document.querySelector('#drawer a[href$=\".log\"]').getAttribute('href')")
     assert re.fullmatch(r"batches/n01g02-[0-9a-f]{12}/logs/n01g02-[0-9a-f]{12}-l000-a00\.log", log)
-    assert browser.evaluate("document.querySelector('#filters select[name=strategy]').parentElement.title")
+    assert browser.evaluate("document.querySelector('#filters [name=strategy]').closest('fieldset').title")
     ran = "[...document.querySelectorAll('#drawer details')].map(e => e.textContent)"
     assert re.search(r"-l000-a00torchrun .*run_launch\.py --request", browser.evaluate(ran)[0])
     assert len(browser.evaluate(ran)) == 3
@@ -241,10 +244,11 @@ def test_a_first_click_sorts_the_worst_cells_first(browser, page):
 def test_the_table_is_sorted_by_any_column_in_both_directions(browser, page, block):
     """With all columns: unknown values come last; texts by their first letter, as collation ignores signs."""
     show(browser, page, width=1440)
-    browser.evaluate("document.querySelectorAll('#cells-columns-list input:not(:checked)').forEach(i => i.click())")
+    browser.evaluate("document.querySelectorAll('#cells-columns input:not(:checked)').forEach(i => i.click())")
     browser.evaluate("document.getElementById('cells-more').click()")
     keys = browser.evaluate("[...document.querySelectorAll('#cells-table thead button')].map(b => b.dataset.column)")
-    assert keys == [column["key"] for column in block["columns"]]
+    assert keys == [column["key"] for column in block["columns"] if column["key"] in keys]
+    assert {"id", "name", "status", "model", "bucket", "step_ms", "efficiency_percent"} <= set(keys)
     for key in keys:
         directions = set()
         for _ in range(2):
@@ -327,7 +331,7 @@ def test_the_download_has_the_filtered_cells_and_the_chosen_columns(browser, pag
     browser.call("Page.setDownloadBehavior", behavior="allow", downloadPath=str(tmp_path))
     choose(browser, "bucket", "bucket 25 MiB")
     browser.evaluate(
-        "[...document.querySelectorAll('#cells-columns-list input')].find(i => i.parentElement.textContent.includes('Shape')).click()"
+        "[...document.querySelectorAll('#cells-columns input')].find(i => i.parentElement.textContent.includes('Shape')).click()"
     )
     browser.evaluate("document.getElementById('cells-csv').click()")
     wait(lambda: (tmp_path / "shown.csv").exists() and (tmp_path / "shown.csv").stat().st_size > 0)
@@ -339,7 +343,7 @@ def test_the_download_has_the_filtered_cells_and_the_chosen_columns(browser, pag
     with (page.parent / "cells.csv").open(encoding="utf-8") as file:
         steps = {row["cell"]: row["step_s"] for row in csv.DictReader(file)}
     assert [row["Step time (ms)"] for row in rows] == [f"{1000 * float(steps[row['cell']]):.6g}" for row in rows]
-    assert rows[0][labels["call"]] == ""
+    assert labels["call"] not in rows[0]  # no training step has it
 
 
 def test_the_page_allows_its_script_and_blocks_any_other(browser, page):
@@ -404,12 +408,16 @@ def test_where_no_cell_matches_tables_figures_and_the_bar_say_so(browser, page):
     lines = [browser.evaluate(height.format(f"#{name}")) for name in ("matrix", "bucket", "scaling", "cells")]
     assert 15 < min(lines) <= max(lines) < 40  # each collapsed to its title with a note
     assert browser.evaluate("document.querySelectorAll('main > section.is-off').length") >= 5
-    notes = "[...document.querySelectorAll('#matrix .scroll, #bucket .scroll')]"
-    notes += ".map(e => getComputedStyle(e, '::before').content.length > 9)"
-    assert set(browser.evaluate(notes)) == {True}
+    contents = "[...document.querySelectorAll('body *')].flatMap(e => ['::before', '::after'].map(of => getComputedStyle(e, of).content))"
+    notes = "[...new Set(" + contents + ".filter(text => /match/.test(text)))].length"
+    assert browser.evaluate(notes) == 1  # beside the button that resets
+    bottom = "document.querySelector('{}').getBoundingClientRect().top"
+    assert browser.evaluate(bottom.format("#filter-reset")) == pytest.approx(
+        browser.evaluate(bottom.format("#filter-count")), abs=12
+    )
     browser.evaluate("document.getElementById('filter-reset').click()")
     assert set(browser.evaluate(tables)) == {False}
-    assert set(browser.evaluate(notes)) == {False}
+    assert browser.evaluate(notes) == 0
 
 
 @pytest.mark.parametrize(("width", "has_failures"), [(1440, False), (1440, True), (390, True)])
@@ -598,17 +606,20 @@ def test_rows_of_a_matrix_without_a_matching_cell_are_hidden(browser, page):
     assert not any("MobileNet" in name or "all-reduce" in name for name in names)
 
 
-def test_a_filter_dims_the_lines_of_other_cells(browser, tmp_path):
-    from synthetic import LAPTOP, make_campaign, make_report, train_cell, write_results
-
-    cells = [train_cell("resnet18", 1, gpus, bucket=bucket) for gpus in (1, 2, 4) for bucket in (1, 25)]
-    page = make_report(write_results(tmp_path / "r", make_campaign(cells, repeats=1), LAPTOP))
-    show(browser, page)
-    off = "[...document.querySelectorAll('#headline svg [data-line]')].map(e => [e.dataset.line, e.matches('.is-off')])"
-    of_bucket = {"0 2 4": False, "1 3 5": False}
-    assert dict(browser.evaluate(off)) == of_bucket
-    choose(browser, "bucket", "25 MiB")
-    assert dict(browser.evaluate(off)) == of_bucket | {"0 2 4": True}
+def test_a_filter_dims_the_lines_of_other_cells_but_not_in_the_summary(browser, planted):
+    show(browser, planted("stacks")[0])
+    off = "[...document.querySelectorAll('%s svg [data-line]')].map(e => e.matches('.is-off'))"
+    summary = "document.querySelector('#summary').innerText"
+    before = browser.evaluate(summary), browser.evaluate(off % "main")
+    assert set(before[1]) == {False}
+    choose(browser, "model", "ResNet-101")
+    assert set(browser.evaluate(off % "main")) == {True, False}
+    choose(browser, "status", "partly failed")
+    choose(browser, "message_bytes", "1 KiB")
+    assert count(browser) == (0, 164)
+    assert browser.evaluate("document.querySelectorAll('#summary .is-off').length") == 0
+    assert browser.evaluate("document.querySelector('#summary figure').checkVisibility()")
+    assert browser.evaluate(summary) == before[0]
 
 
 def test_a_pair_stays_while_one_of_its_cells_matches(browser, tmp_path):
@@ -629,17 +640,49 @@ def test_a_pair_stays_while_one_of_its_cells_matches(browser, tmp_path):
     assert sorted(browser.evaluate(off)) == [False, True]
 
 
-def test_the_default_order_is_the_same_with_and_without_script(browser, page):
+def test_the_default_order_is_the_same_with_and_without_script(browser, page, block):
     rows = "[...document.querySelector('#cells-table').tBodies[0].rows].map(row => row.dataset.cell).join()"
-    browser.call("Emulation.setScriptExecutionDisabled", value=True)
-    try:
+    with without_script(browser):
         browser.open(page, 1280)
         static = browser.evaluate(rows)
-    finally:
-        browser.call("Emulation.setScriptExecutionDisabled", value=False)
     show(browser, page)
     assert browser.evaluate(rows) == ",".join(static.split(",")[:8])
-    assert static.split(",")[:2] == ["8", "16"]  # the failed cells
+    assert static.split(",")[0] == "8"  # the failed one
+    invalid = [cell for cell, mark in enumerate(block["cells"]["invalid"]) if mark is not None]
+    assert [int(cell) for cell in static.split(",")[1:2]] == invalid
+
+
+def rows_of(browser, page) -> tuple[dict, list[int]]:
+    """Return the data block of a page, and the cells of its first table without script, as listed."""
+    from regatta.report.explore import decoded
+
+    with without_script(browser):
+        browser.open(page, 1280)
+        rows = browser.evaluate("[...document.querySelector('#cells-table').tBodies[0].rows].map(e => +e.dataset.cell)")
+    return decoded(re.search(r'id="data-block">(.*?)<', page.read_text(encoding="utf-8"))[1]), rows
+
+
+def test_a_sweep_lists_the_slowest_node_after_those_that_failed(browser, planted):
+    block, rows = rows_of(browser, planted("sweep")[0])
+    names, slower = block["cells"]["name"], block["cells"]["difference_percent"]
+    assert [names[cell].split(" ")[-1] for cell in rows[:2]] == ["n9", "n17"]
+    assert len(rows) == 25
+    assert [slower[cell] for cell in rows[1:]] == sorted((slower[cell] for cell in rows[1:]), reverse=True)
+
+
+def test_failed_cells_come_first_then_slower_ones_then_the_least_efficient_of_each_shape(browser, planted):
+    block, rows = rows_of(browser, planted("stacks")[0])
+    cells, stacks = block["cells"], block["facets"]["stack"]["names"]
+    is_ok = [block["facets"]["status"]["names"][cells["status"][cell]] == "ok" for cell in rows]
+    assert is_ok == [False] * 6 + [True] * 19
+    slower = [stacks[cells["stack"][cell]] for cell in rows[6:]]
+    num = slower.count("bound")
+    assert slower == ["bound"] * num + ["contained"] * (19 - num)
+    by_shape = {}
+    for shape, percent in zip(cells["shape"], cells["efficiency_percent"], strict=True):
+        by_shape.setdefault(shape, []).extend([] if percent is None else [percent])
+    below = [cells["efficiency_percent"][cell] - median(by_shape[cells["shape"][cell]]) for cell in rows[6 : 6 + num]]
+    assert below == sorted(below)
 
 
 def test_a_finding_opens_its_cells(browser, page, block):
@@ -665,6 +708,89 @@ def test_the_command_is_copied_also_without_a_clipboard(browser, page):
 
 
 SCREENS = [(1440, "light"), (1440, "dark"), (390, "light"), (390, "dark")]
+
+
+@pytest.mark.parametrize("modifiers", [0, 8])
+def test_tab_stays_in_the_open_drawer(browser, page, modifiers):
+    show(browser, page, width=1440)
+    opener = '#cells-table tr[data-cell="8"] .open-cell'
+    browser.evaluate(f"document.querySelector({opener!r}).focus()")
+    press(browser, "Enter")
+    visited = []
+    for _ in range(30):
+        press(browser, "Tab", modifiers)
+        at = "(e => [!!e.closest('#drawer'), e.id || e.className || e.localName])(document.activeElement)"
+        is_inside, name = browser.evaluate(at)
+        assert is_inside, visited
+        visited.append(name)
+    if not modifiers:
+        assert visited.count("drawer-close") >= 2  # again from the start
+        assert {"copy", "summary"} <= set(visited)
+    press(browser, "Escape")
+    assert not browser.evaluate(IS_OPEN)
+    assert browser.evaluate(f"document.activeElement === document.querySelector({opener!r})")
+
+
+def test_several_values_of_a_facet_are_chosen_by_keyboard_and_stay_in_the_link(browser, page):
+    show(browser, page, width=1440)
+    browser.evaluate("document.getElementById('filter-box').focus()")
+    press(browser, "Enter")
+    for _ in range(2):  # the first two models
+        press(browser, "Tab")
+        press(browser, " ")
+    press(browser, "Escape")
+    assert browser.evaluate("document.getElementById('filter-main').matches(':popover-open')") is False
+    assert count(browser) == (12, 26)
+    assert len(browser.evaluate(CHIPS)) == 2
+    fragment = browser.evaluate("location.hash")
+    assert [part.split("=")[0] for part in fragment[1:].split("&")] == ["model", "model"]
+    choose(browser, "shape", "1×2")
+    assert count(browser) == (6, 26)
+    show(browser, page, fragment)
+    assert count(browser) == (12, 26)
+    checked = "[...document.querySelectorAll('#filters :checked')].map(e => e.name)"
+    assert browser.evaluate(checked) == ["model", "model"]
+    browser.evaluate("document.querySelector('#filter-chips button').click()")
+    assert (count(browser), browser.evaluate(checked)) == ((6, 26), ["model"])
+    show(browser, page, "#model=resnet18")  # a link of one value
+    assert (count(browser), browser.evaluate(checked)) == ((6, 26), ["model"])
+
+
+@pytest.mark.parametrize(
+    ("name", "query", "num"), [("stacks", "slow", 56), ("stacks", "slow n05", 56), ("laptop", "slow", 0)]
+)
+def test_the_search_finds_slow_places(browser, planted, name, query, num):
+    show(browser, planted(name)[0], f"#search={query}")
+    assert count(browser)[0] == num
+
+
+def test_the_search_finds_warnings(browser, page):
+    show(browser, page, "#search=warning")
+    assert count(browser) == (1, 26)
+    assert browser.evaluate("document.querySelectorAll('#cells-table .badge').length") == 1
+
+
+def test_each_benchmark_has_a_tab_with_its_columns_and_a_strip_for_its_time(browser, page, block):
+    show(browser, page, width=1440)
+    tabs = "[...document.querySelectorAll('#cells-tools [name=tab]')].map(e => [e.parentElement.textContent.trim(), e.checked])"
+    assert browser.evaluate(tabs) == [["train_step", True], ["collective", False]]
+    keys = "[...document.querySelectorAll('#cells-table thead button')].map(e => e.dataset.column)"
+    assert {"step_ms", "efficiency_percent"} <= set(browser.evaluate(keys))
+    assert "call" not in browser.evaluate(keys)
+    rows = "[...document.querySelectorAll('#cells-table tbody tr')].map(e => [+e.dataset.cell, e.querySelectorAll('.strip').length])"
+    of_cell = dict(browser.evaluate(rows))
+    [step] = [column for column in block["columns"] if column["key"] == "step_ms"]
+    assert of_cell == {cell: int(step["strips"][cell] is not None) for cell in of_cell}
+    assert 1 in of_cell.values()
+    browser.evaluate("document.querySelectorAll('#cells-tools [name=tab]')[1].click()")
+    assert {"call", "busbw"} <= set(browser.evaluate(keys))
+    assert "efficiency_percent" not in browser.evaluate(keys)
+    fragment = browser.evaluate("location.hash")
+    show(browser, page, fragment)
+    assert browser.evaluate(tabs) == [["train_step", False], ["collective", True]]
+    choose(browser, "model", "ResNet-18")  # has no collective: the tab of its cells
+    assert browser.evaluate(tabs) == [["train_step", True], ["collective", False]]
+    assert count(browser) == (6, 26)
 
 
 def test_the_keyboard_alone_reaches_opens_and_closes_the_drawer(browser, page):
@@ -724,25 +850,24 @@ def test_axe_finds_no_violation_with_everything_open(browser, page, width, schem
 
 
 def test_without_script_the_table_has_its_rows_and_nothing_waits_for_a_click(browser, page):
-    browser.call("Emulation.setScriptExecutionDisabled", value=True)
-    try:
+    with without_script(browser):
         browser.open(page, 1280)
         shown = "['filters', 'cells-tools', 'cells-more', 'drawer'].map(id => document.getElementById(id).checkVisibility())"
         assert browser.evaluate(shown) == [False] * 4
-        assert browser.evaluate("document.querySelector('#cells-table').tBodies[0].rows.length") == 26
+        heads = "[...document.querySelectorAll('#cells h3')].map(e => e.checkVisibility() && e.textContent)"
+        assert browser.evaluate(heads) == ["train_step", "collective"]
+        rows = (
+            "[...document.querySelectorAll('#cells table')].map(e => e.checkVisibility() && e.tBodies[0].rows.length)"
+        )
+        assert browser.evaluate(rows) == [12, 14]
         assert browser.evaluate("!!document.querySelector('#cells-note a[href=\"#csv-measurements\"]')")
-    finally:
-        browser.call("Emulation.setScriptExecutionDisabled", value=False)
 
 
 @pytest.mark.parametrize(("width", "scheme"), [(1440, "light"), (390, "dark")])
 def test_axe_finds_no_violation_without_script(browser, page, width, scheme):
-    browser.call("Emulation.setScriptExecutionDisabled", value=True)
-    try:
+    with without_script(browser):
         browser.open(page, width, scheme=scheme)
         assert not browser.evaluate("document.documentElement.classList.contains('has-script')")
-    finally:
-        browser.call("Emulation.setScriptExecutionDisabled", value=False)  # axe is a script; the page's has not run
     assert browser.axe_violations() == []
     assert browser.evaluate("document.getElementById('filters').checkVisibility()") is False
 
@@ -770,9 +895,7 @@ def test_five_thousand_cells_are_filtered_at_once(browser, page, tmp_path, capsy
     assert browser.evaluate("document.querySelector('#cells-table').tBodies[0].rows.length") == 25
     elapsed_ms = browser.evaluate("""(() => {
       const begin = performance.now();
-      const select = document.querySelector('#filters select[name=model]');
-      select.value = 'resnet18';
-      select.dispatchEvent(new Event('input', {bubbles: true}));
+      document.querySelector('#filters [name=model][value=resnet18]').click();
       document.body.getBoundingClientRect();
       return performance.now() - begin;
     })()""")
@@ -782,8 +905,8 @@ def test_five_thousand_cells_are_filtered_at_once(browser, page, tmp_path, capsy
     assert elapsed_ms < 2000
 
 
-def test_the_head_of_the_table_stays_below_the_filters(browser, page):
-    show(browser, page, width=1440)
+def test_the_head_of_the_table_stays_below_the_filters(browser, planted):
+    show(browser, planted("stacks")[0], width=1440)
     browser.evaluate("document.getElementById('cells-more').click()")
     browser.evaluate(
         "document.querySelector('#cells-table tbody tr:nth-child(12)').scrollIntoView({behavior: 'instant'})"
@@ -797,10 +920,10 @@ def test_the_head_of_the_table_stays_below_the_filters(browser, page):
     assert first_row[1] < head[0]
 
 
-def test_the_head_stays_above_a_table_of_all_columns_that_scrolls(browser, page):
-    show(browser, page, width=1440)
+def test_the_head_stays_above_a_table_of_all_columns_that_scrolls(browser, planted):
+    show(browser, planted("stacks")[0], width=1440)
     browser.call("Emulation.setDeviceMetricsOverride", width=1440, height=500, deviceScaleFactor=1, mobile=False)
-    browser.evaluate("document.querySelectorAll('#cells-columns-list input:not(:checked)').forEach(i => i.click())")
+    browser.evaluate("document.querySelectorAll('#cells-columns input:not(:checked)').forEach(i => i.click())")
     browser.evaluate("document.getElementById('cells-more').click()")
     box = "document.querySelector('#cells > .scroll')"
     browser.evaluate(f"{box}.scrollTo({{top: 1e6, left: 1e6, behavior: 'instant'}})")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from explore_page import show
+from explore_page import show, without_script
 
 pytestmark = pytest.mark.browser
 
@@ -237,7 +237,14 @@ def test_planted_facts_stand_where_a_reader_looks(browser, planted, name, width)
 
 @pytest.mark.parametrize("name", MAKERS)
 def test_planted_pages_are_accessible(browser, planted, name):
-    show(browser, planted(name)[0], width=1440)
+    page = planted(name)[0]
+    for width, scheme in ((1440, "dark"), (390, "light")):
+        with without_script(browser):
+            browser.open(page, width, scheme=scheme)
+        assert browser.axe_violations() == []
+    show(browser, page, width=390, scheme="dark")
+    assert browser.axe_violations() == []
+    show(browser, page, width=1440)
     assert browser.axe_violations() == []
     labels = browser.evaluate("[...document.querySelectorAll('[role=region]')].map(e => e.ariaLabel)")
     assert sorted(labels) == sorted(set(labels))

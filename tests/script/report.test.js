@@ -26,6 +26,7 @@ const block = () => ({
     num_ok: [3, 2, 0],
     step_ms: [12.3456, 1234.56, null],
     invalid: [null, 0, null],
+    warning: [null, 0, null],
     search: [3, 4, 2],
   },
   ends: { step_ms: ["[12.1, 12.6]", null, null] },
@@ -34,33 +35,37 @@ const block = () => ({
   words: ["Variation", "", "needs 2 ranks", "node001, node002", "NCCL error: unhandled node003"],
 });
 
+const view = (values) => new URLSearchParams(values);
+const known = (values) => {
+  const [found, ignored] = report.knownValues(block(), values);
+  return [[...found], ignored];
+};
+
 test("a fragment is a section, a view, or both", () => {
-  assert.deepEqual(report.parseFragment("#scaling"), { section: "scaling", values: {} });
-  assert.deepEqual(report.parseFragment(""), { section: "", values: {} });
-  assert.deepEqual(report.parseFragment("#scaling&model=a%26b&search=x%3Dy"), {
-    section: "scaling",
-    values: { model: "a&b", search: "x=y" },
-  });
-  assert.deepEqual(Object.keys(report.parseFragment("#model=%E0%A4%A").values), ["model"], "broken encoding");
-  const odd = { model: HOSTILE, search: "1×2 & = #" };
-  assert.deepEqual(report.parseFragment(report.formatFragment("cells", odd)), { section: "cells", values: odd });
-  assert.equal(report.formatFragment("", {}), "");
+  assert.deepEqual(report.parseFragment("#scaling"), ["scaling", []]);
+  assert.deepEqual(report.parseFragment(""), ["", []]);
+  const values = [["model", "a&b"], ["model", "c"], ["search", "x=y"]];
+  assert.deepEqual(report.parseFragment("#scaling&model=a%26b&model=c&search=x%3Dy"), ["scaling", values]);
+  assert.deepEqual(report.parseFragment("#model=%E0%A4%A")[1].map(([key]) => key), ["model"], "broken encoding");
+  const odd = [["model", HOSTILE], ["search", "1×2 & = #"]];
+  assert.deepEqual(report.parseFragment(report.formatFragment("cells", view(odd))), ["cells", odd]);
+  assert.equal(report.formatFragment("", view({})), "");
 });
 
 test("the values of a view survive the way into a fragment and back", () => {
-  const values = { model: HOSTILE, search: "x y", sort: "-step_ms", cell: "b-2" };
-  const fragment = report.formatFragment("", { ...values, status: "", strategy: undefined });
-  assert.deepEqual(report.knownValues(block(), report.parseFragment(fragment).values), [values, []]);
+  const values = [["model", HOSTILE], ["model", "resnet18"], ["search", "x y"], ["tab", "1"], ["sort", "-step_ms"], ["cell", "b-2"]];
+  const fragment = report.formatFragment("", view(values));
+  assert.deepEqual(known(report.parseFragment(fragment)[1]), [values, []]);
 });
 
 test("what a campaign does not have is ignored in a fragment, and listed", () => {
   const values = { model: "vgg", status: "ok", cell: "z", sort: "-nothing", constructor: "x", colour: "red" };
   const ignored = ["model=vgg", "cell=z", "sort=-nothing", "constructor=x", "colour=red"];
-  assert.deepEqual(report.knownValues(block(), values), [{ status: "ok" }, ignored]);
+  assert.deepEqual(known([...Object.entries(values), ["model", "resnet18"]]), [[["status", "ok"], ["model", "resnet18"]], ignored]);
 });
 
 test("filters and all words of the search must match", () => {
-  const on = (values) => report.matching(block(), values);
+  const on = (values) => report.matching(block(), view(values));
   assert.deepEqual(on({}), [true, true, true]);
   assert.deepEqual(on({ model: "resnet18", search: "" }), [true, false, true]);
   assert.deepEqual(on({ model: "resnet18", status: "ok" }), [true, false, false]);
@@ -69,8 +74,23 @@ test("filters and all words of the search must match", () => {
   assert.deepEqual(on({ model: HOSTILE, search: "resnet" }), [false, false, false]);
 });
 
+test("of a facet, one of several values must match", () => {
+  const on = (values) => report.matching(block(), view(values));
+  assert.deepEqual(on([["model", "resnet18"], ["model", HOSTILE]]), [true, true, true]);
+  assert.deepEqual(on([["model", "resnet18"], ["model", HOSTILE], ["status", "ok"]]), [true, true, false]);
+  assert.deepEqual(on([["status", "skipped"], ["status", "warning"]]), [false, true, true]);
+});
+
+test("a search finds warnings and slow places", () => {
+  const cells = { ...block().cells, warning: [null, 5, 6] };
+  const words = [...block().words, "⚠ Slow node n05; Variation", "Outliers"];
+  const on = (search) => report.matching({ ...block(), words, cells }, view({ search }));
+  for (const query of ["slow", "warning", "⚠", "slow n05"]) assert.deepEqual(on(query), [false, true, false], query);
+  assert.deepEqual(on("outliers"), [false, false, true], "a note is no warning");
+});
+
 test("a search also finds causes of failure, reasons and hosts", () => {
-  const on = (search) => report.matching(block(), { search });
+  const on = (search) => report.matching(block(), view({ search }));
   assert.deepEqual(on("nccl error"), [false, true, false]);
   assert.deepEqual(on("2 ranks"), [false, false, true]);
   assert.deepEqual(on("NODE003"), [false, true, false]);
@@ -80,7 +100,7 @@ test("a search also finds causes of failure, reasons and hosts", () => {
 
 test("a search finds whole values, however they are written", () => {
   const names = ["all-reduce · 8×4 GPUs · 4 MiB", "all-reduce · 8×48 GPUs · 64 MiB", "all-gather · 18×4 GPUs · 14 MiB"];
-  const on = (search) => report.matching({ ...block(), cells: { ...block().cells, name: names } }, { search });
+  const on = (search) => report.matching({ ...block(), cells: { ...block().cells, name: names } }, view({ search }));
   for (const query of ["4MiB", "4 mib", "8x4", "8×4 4MiB"]) assert.deepEqual(on(query), [true, false, false], query);
   for (const query of ["allreduce", "all_reduce", "All-Reduce"]) assert.deepEqual(on(query), [true, true, false], query);
   assert.deepEqual(on("allreduce 64MiB"), [false, true, false]);
@@ -93,15 +113,15 @@ test("a search finds whole values, however they are written", () => {
 
 test("a search finds a node and a status, not others that begin alike", () => {
   const words = ["node n07: timeout of 600 s", "n070", "n7"];
-  const cells = { ...block().cells, search: [0, 1, 2] };
-  const on = (search) => report.matching({ ...block(), words, cells }, { search });
+  const cells = { ...block().cells, search: [0, 1, 2], warning: [null, null, null] };
+  const on = (search) => report.matching({ ...block(), words, cells }, view({ search }));
   assert.deepEqual(on("n07"), [true, false, false]);
   assert.deepEqual(on("timeout"), [true, false, false]);
   assert.deepEqual(on("N07 timeout"), [true, false, false]);
 });
 
 test("a search finds settings: as in the campaign file, and those that all cells share", () => {
-  const on = (search) => report.matching(block(), { search });
+  const on = (search) => report.matching(block(), view({ search }));
   assert.deepEqual(on("skipped"), [false, false, true]);
   assert.deepEqual(on("resnet18"), [true, false, true]);
   assert.deepEqual(on("bf16"), [true, true, true]);
@@ -109,14 +129,14 @@ test("a search finds settings: as in the campaign file, and those that all cells
 });
 
 test("cells with a warning are a value of the status", () => {
-  assert.deepEqual(report.matching(block(), { status: "warning" }), [false, true, false]);
-  assert.deepEqual(report.knownValues(block(), { status: "warning" }), [{ status: "warning" }, []]);
+  assert.deepEqual(report.matching(block(), view({ status: "warning" })), [false, true, false]);
+  assert.deepEqual(known([["status", "warning"]]), [[["status", "warning"]], []]);
 });
 
 test("a search may have commas and numbers of ranks", () => {
   const sized = (text) => ({ ...block(), common: [["Shape", text]] });
-  assert.deepEqual(report.matching(sized("8×4 32 GPUs"), { search: "32 GPUs, resnet18" }), [true, false, true]);
-  assert.deepEqual(report.matching(sized("1×4 4 GPUs 32 KiB"), { search: "32 GPUs" }), [false, false, false]);
+  assert.deepEqual(report.matching(sized("8×4 32 GPUs"), view({ search: "32 GPUs, resnet18" })), [true, false, true]);
+  assert.deepEqual(report.matching(sized("1×4 4 GPUs 32 KiB"), view({ search: "32 GPUs" })), [false, false, false]);
 });
 
 test("unknown values come last in both directions", () => {

@@ -2,6 +2,8 @@
 
 import csv
 import re
+import zlib
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -39,7 +41,7 @@ def test_each_kind_of_figure_has_its_files(tmp_path):
     figures = exported.values()
     assert len(figures) > 12
     assert {path.name for path in out.iterdir()} == {
-        f"{figure.id}.{kind}" for figure in figures for kind in ("pdf", "svg", "csv", "txt")
+        f"{figure.id}.{kind}" for figure in figures for kind in ("pdf", "svg", "png", "csv", "txt")
     }
     for figure in figures:
         [head, *rows] = csv.reader((out / f"{figure.id}.csv").read_text(encoding="utf-8").splitlines())
@@ -115,6 +117,37 @@ def test_legends_are_inside_the_drawing_and_rows_have_the_height_of_text(tmp_pat
         assert beyond < 0.005, name
         assert num_legends or name != "gantt"
         assert height_in >= least[name]
+
+
+def text_of_pdf(content: bytes) -> str:
+    """Return the strings that the page of a PDF shows, without the kerning between them."""
+    found = []
+    for stream in re.findall(rb"stream\r?\n(.*?)\r?\nendstream", content, re.DOTALL):
+        with suppress(zlib.error):
+            shown = re.findall(rb"BT\n(.*?)\nET", zlib.decompressobj().decompress(stream), re.DOTALL)
+            found += ["".join(re.findall(r"\(((?:\\.|[^\\)])*)\)", text.decode("latin-1"))) for text in shown]
+    return "\n".join(found).replace("\0", "")
+
+
+@pytest.mark.parametrize("kind", ["paper", "slides"])
+def test_files_carry_campaign_machine_and_date(small, drawing, kind):
+    from PIL import Image
+
+    figures, out = export(small, kind)
+    for figure in figures:
+        content = (out / f"{figure.id}.pdf").read_bytes()
+        subject = re.search(rb"/Subject\s*\((.*?)\)", content)[1].decode()
+        with Image.open(out / f"{figure.id}.png") as image:
+            texts, width = image.text, image.width
+        assert texts["Title"] == figure.title
+        assert texts["Description"] == subject
+        assert width == pytest.approx(FORMS[kind].width_in * 300, abs=1)
+        svg = (out / f"{figure.id}.svg").read_text(encoding="utf-8")
+        shown = " ".join(text_of_pdf(content).split())
+        for fact in ("small", "cluster local", "2026-11-21"):
+            assert fact in subject
+            assert fact in shown
+            assert fact in svg
 
 
 def test_the_caption_of_one_record_says_so(tmp_path):

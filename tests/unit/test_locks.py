@@ -32,3 +32,6 @@ def test_locks_name_no_index_and_hash_everything():
         text = path.read_text()
         assert "://" not in text
         assert text.count("==") - text.count("== '") - text.count("!= '") <= text.count("--hash=sha256:"), path.name
+    of_npm = (FOLDER / "package-lock.json").read_text()
+    assert "://" not in of_npm
+    assert of_npm.count('"node_modules/') == of_npm.count('"integrity": "sha512-') > 0

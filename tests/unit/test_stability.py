@@ -81,7 +81,7 @@ def test_parts_of_the_section_keep_their_anchors(tmp_path):
     places = [section.index(f'<div id="{part}"') for part in ("warnings", "percentiles")]
     assert places == sorted(places)
     assert page.index('id="stability"') < page.index('<section id="failures"')
-    assert '<a href="#warnings" aria-label="Evidence: Confidence">' in page
+    assert '<a href="#warnings" aria-label="Warnings, evidence: Confidence">' in page
 
 
 def test_a_part_of_no_topic_is_an_error():

@@ -1,67 +1,62 @@
 "use strict";
-// Filters, drawer, table of all cells and tooltips: the page is complete without them. Names and commands become text
-// nodes, never markup.
+// Filters, drawer, table of all cells and tooltips: the page is complete without them. Texts never become markup.
 
-// The view in the URL's fragment, such as #scaling&model=resnet50: values of facets, search, sort (a column, "-":
-// descending) and cell.
+// The view in the URL's fragment, such as #scaling&model=resnet50&model=vgg16&search=n07&tab=1&sort=-step_ms&cell=ID.
 
 function parseFragment(fragment) {
   const pairs = [...new URLSearchParams(fragment.slice(1))];
-  const section = pairs.find(([, value]) => !value)?.[0] ?? "";
-  return { section, values: Object.fromEntries(pairs.filter(([, value]) => value)) };
+  return [pairs.find(([, value]) => !value)?.[0] ?? "", pairs.filter(([, value]) => value)];
 }
 
 function formatFragment(section, values) {
-  const known = new URLSearchParams(Object.entries(values).filter(([, value]) => value));
-  const parts = [encodeURIComponent(section), `${known}`].filter(Boolean);
-  return parts.length ? `#${parts.join("&")}` : "";
+  return [encodeURIComponent(section), `${values}`].filter(Boolean).join("&").replace(/^(?=.)/, "#");
 }
 
-/** Return the values that this campaign has, and the others as texts. */
+/** Return the values that this campaign has, and texts of the others. */
 function knownValues({ cells, columns, facets }, values) {
   const isKnown = ([key, value]) => {
     if (key === "sort") return columns.some((column) => column.key === value.replace(/^-/, ""));
     if (key === "cell") return cells.id.includes(value);
-    return key === "search" || (Object.hasOwn(facets, key) && facets[key].names.includes(value));
+    return ["search", "tab"].includes(key) || facets[key]?.names?.includes(value);
   };
-  const pairs = Object.entries(values);
-  const ignored = pairs.filter((pair) => !isKnown(pair)).map((pair) => pair.join("="));
-  return [Object.fromEntries(pairs.filter(isKnown)), ignored];
+  const others = values.filter((pair) => !isKnown(pair));
+  return [new URLSearchParams(values.filter(isKnown)), others.map((pair) => pair.join("="))];
 }
 
-/** Return for each cell whether it has the values of facets, and all words of the search or an id that ends with it. */
-function matching(block, values) {
+/** Return for each cell whether it has a value of each facet, and all words of the search or an id that ends with it. */
+function matching(block, view) {
   const { cells, facets } = block;
-  const wanted = Object.keys(facets).filter((key) => values[key]);
-  const has = (cell) => (key) =>
-    key === "status" && values.status === "warning"
-      ? cells.invalid[cell] !== null
-      : facets[key].names[cells[key][cell]] === values[key];
-  const query = (values.search ?? "").trim().toLowerCase();
+  const wanted = Object.keys(facets).filter((key) => view.has(key)).map((key) => {
+    const isWanted = facets[key].names.map((name) => view.has(key, name));
+    const isWarned = key === "status" && view.has(key, "warning");
+    return (cell) => isWanted[cells[key][cell]] || (isWarned && cells.invalid[cell] !== null);
+  });
+  const query = (view.get("search") ?? "").trim().toLowerCase();
   const words = folded(query).split(/[\s,;]+/).filter(Boolean).map(wordPattern);
   const texts = words.length && (block.searched ??= searchTexts(block));
   const isFound = (id, cell) => words.every((word) => word.test(texts[cell])) || `-${id}`.toLowerCase().endsWith(`-${query}`);
-  return cells.id.map((id, cell) => wanted.every(has(cell)) && isFound(id, cell));
+  return cells.id.map((id, cell) => wanted.every((has) => has(cell)) && isFound(id, cell));
 }
 
-/** Return what a search finds: name, causes, statuses, hosts, and settings as shown and as in a campaign file. */
+/** Return what a search finds of each cell. Settings: as shown, and as in the campaign file. */
 function searchTexts({ cells, common, facets, words }) {
   const settings = (cell) => Object.entries(facets).map(([key, { search }]) => search[cells[key][cell]]);
-  return cells.name.map((name, cell) => folded([name, words[cells.search[cell]], settings(cell), common].join(" ")));
+  const textsOf = (cell) => [words[cells.search[cell]], words[cells.warning[cell]], settings(cell), common];
+  return cells.name.map((name, cell) => folded([name, ...textsOf(cell)].join(" ")));
 }
 
-/** Return a text as it is compared: 8×4 is 8x4, "4 MiB" 4mib, "32 GPUs" 32gpus, all-reduce allreduce, timed out timeout. */
+/** Return a text as it is compared: 8x4 for 8×4, 4mib for "4 MiB", allreduce for all-reduce. */
 function folded(text) {
-  return text.toLowerCase().replaceAll("×", "x").replace(/time[d -]*out/g, "timeout").replace(/(\d) (?=(?:[kmgt]?i?b|gpus?|process(?:es)?|nodes?)\b)|([a-z])[-_](?=[a-z])/g, "$1$2");
+  return text.toLowerCase().replaceAll("×", "x").replace("⚠", "warning").replace(/time[d -]*out/g, "timeout").replace(/(\d) (?=(?:[kmgt]?i?b|gpus?|process(?:es)?|nodes?)\b)|([a-z])[-_](?=[a-z])/g, "$1$2");
 }
 
-/** Return the pattern of a searched word. One with a number is a whole value: 4MiB is not in 64 MiB, n1 not in n10. */
+/** Return the pattern of a searched word. Numbers match as a whole: not 4MiB in 64 MiB, nor n1 in n10. */
 function wordPattern(word) {
   const escaped = word.replace(/\W/g, "\\$&");
   return new RegExp((/^\d/.test(word) ? "(?<![a-z\\d.])" : "") + escaped + (/^\D?\d/.test(word) ? "(?!(?<=\\d)\\d)" : ""));
 }
 
-/** Return cells sorted by a column; unknown values come last in both directions. */
+/** Return cells sorted by a column, unknown values last. */
 function sorted(block, cells, sort) {
   if (!sort) return cells;
   const key = sort.replace(/^-/, "");
@@ -78,19 +73,17 @@ function columnText({ cells, facets, texts }, { key, kind }, cell) {
   return (kind === "facet" ? facets[key].values[value] : value) ?? "n/a";
 }
 
-/** Return the text on a mark. shows: key of the figure's number; without one, the mark's row of the figure's data. */
+/** Return the text on a mark. shows: key of its number; else its row of data is shown. */
 function markText({ cells, columns, ends, figures, texts }, cell, shows, figure) {
-  const isListed = ({ key, is_share: isShare }) => (key === shows || isShare) && texts[key]?.[cell];
+  const isListed = (of) => (of.key === shows || of.is_share) && texts[of.key]?.[cell];
   const known = [...columns.filter(isListed), ...columns.filter(({ key }) => key === "num_ok")];
   const lines = known.map(({ key, label }) => `${label}: ${texts[key][cell]} ${ends[key]?.[cell] ?? ""}`.trim());
   const [of, ...marks] = figures?.[figure] ?? [[]];
   const row = of.indexOf(cell);
-  const ofMark = marks.filter((mark) => mark[row] && !/^(x$|launch )/.test(mark[0])).map((mark) => `${mark[0]}: ${mark[row]}`);
+  const ofMark = marks.flatMap((mark) => (mark[row] && !/^(x$|launch )/.test(mark[0]) ? `${mark[0]}: ${mark[row]}` : []));
   if (!texts[shows]?.[cell]) lines.unshift(...(row < 0 ? [texts.main[cell]] : ofMark));
   return [cells.name[cell], ...lines].join("\n");
 }
-
-// Files.
 
 /** Return rows as CSV. Texts that look like formulas get an apostrophe. */
 function csv(rows) {
@@ -106,12 +99,12 @@ function csv(rows) {
 function cellRows({ cells, ends, facets }, chosen, columns) {
   const listed = columns.filter(({ key }) => key !== "id").flatMap(({ key, kind, label }) => {
     const valueOf = (cell) => (kind === "facet" ? facets[key].names[cells[key][cell]] : cells[key][cell]);
-    const column = [key === "name" ? key : label, valueOf];
-    const hasEnds = chosen.some((cell) => ends[key]?.[cell]);
-    return hasEnds ? [column, [`${label}: interval`, (cell) => ends[key][cell]]] : [column];
+    const found = [[key === "name" ? key : label, valueOf]];
+    if (chosen.some((cell) => ends[key]?.[cell])) found.push([`${label}: interval`, (cell) => ends[key][cell]]);
+    return found;
   });
-  const rowOf = (cell) => [cells.id[cell], ...listed.map(([, valueOf]) => valueOf(cell))];
-  return [["cell", ...listed.map(([head]) => head)], ...chosen.map(rowOf)];
+  const known = [["cell", (cell) => cells.id[cell]], ...listed];
+  return [known.map(([head]) => head), ...chosen.map((cell) => known.map(([, valueOf]) => valueOf(cell)))];
 }
 
 function figureRows({ cells, figures }, id) {
@@ -119,7 +112,7 @@ function figureRows({ cells, figures }, id) {
   return of.map((cell, row) => [cells.id[cell] ?? cell, ...columns.map((column) => column[row])]);
 }
 
-/** Return a matrix as it is shown, each row after its group. Minus signs become hyphens. */
+/** Return a matrix as it is shown, each row after its group. */
 function matrixRows(table) {
   const shown = [...table.rows].filter((row) => row.checkVisibility() && row.cells.length > 1);
   const groupOf = (row) => row.parentElement.querySelector("[scope=rowgroup]")?.textContent;
@@ -127,12 +120,8 @@ function matrixRows(table) {
 }
 
 function save(name, rows) {
-  const href = URL.createObjectURL(new Blob([csv(rows)]));
-  make("a", { href, download: name }).click();
-  setTimeout(() => URL.revokeObjectURL(href), 1000);
+  make("a", { href: URL.createObjectURL(new Blob([csv(rows)])), download: name }).click();
 }
-
-// Elements.
 
 /** Return an element. children: elements, texts or null. */
 function make(tag, attributes = {}, ...children) {
@@ -142,7 +131,7 @@ function make(tag, attributes = {}, ...children) {
   return element;
 }
 
-const present = (children) => children.flat().filter((child) => child != null);
+const present = (children) => children.flat().filter((child) => child || child === 0);
 const byId = (id) => document.getElementById(id);
 const listOf = (selector, root = document) => [...root.querySelectorAll(selector)];
 const button = (onclick, attributes, ...children) => Object.assign(make("button", { type: "button", ...attributes }, ...children), { onclick });
@@ -153,55 +142,61 @@ const counted = (num, all) => `${shares(num, all)} ${all === 1 ? "cell" : "cells
 
 function enhance(block) {
   const { cells, facets } = block;
-  const [table, drawer, filters, search] = ["cells-table", "drawer", "filters", "filter-search"].map(byId);
-  let { section, values } = parseFragment(location.hash);
-  let ignored, isOn, numRows;
+  const [table, tools, drawer, title, filters, search, tip] = ["cells-table", "cells-tools", "drawer", "drawer-title", "filters", "filter-search", "tip"].map(byId);
+  const tabs = listOf("[name=tab]", tools);
+  let section, view, ignored, isOn, numRows;
 
-  // Cells of sections (without marks: those it is about); unfolded marks, and what contains them.
+  // Cells of sections (without marks: all they are about), unfolded marks, and what contains these.
 
   const ALL = "[data-cell]:not([data-cell=''], #cells *)";
   const MARK = `${ALL}:not(details:not([open], [class]) *)`;
   const ofMark = (element) => cellsOf(element, "cell", "others");
-  const inside = new Map(listOf("main > section").map((at) => [at, [...new Set(listOf(ALL, at).flatMap(ofMark))]]));
+  const inside = listOf("main > section").map((at) => [at, [...new Set(listOf(ALL, at).flatMap(ofMark))]]);
   const all = [...cells.id.keys()];
   const about = { cells: all, failures: all, timeline: all.filter((cell) => cells.num_planned[cell]) };
   for (const [at, of] of inside) if (!of.length) of.push(...(about[at.id] ?? []));
 
   let marks, around;
   const findMarks = () => {
-    marks = listOf(MARK).map((element) => [element, ofMark(element)]);
-    around = listOf("[data-filter-group], .matrix tbody, .matrix tr, table, figure, svg").filter((at) => at.querySelector(MARK));
-    for (const [element] of marks) addButton(block, element);
+    for (const element of listOf(MARK)) addButton(block, element);
+    marks = listOf(`main :is(${MARK})`).map((element) => [element, ofMark(element)]);
+    around = listOf("main :is([data-filter-group], .matrix tbody, .matrix tr, table, figure, svg)").filter((at) => at.querySelector(MARK));
   };
 
   // Filters.
 
   const on = (of) => of.filter((cell) => isOn[cell]);
   const contents = listOf("nav a + span").map((state) => [state, state.textContent]);
-  const remove = (...keys) => {
-    for (const key of keys) delete values[key];
+  const set = (key, value) => {
+    if (value) view.set(key, value);
+    else view.delete(key);
+    history.replaceState({}, "", formatFragment(section, view) || location.pathname + location.search);
+  };
+  const remove = (keys, value) => {
+    for (const key of keys) view.delete(key, value);
     ignored = [];
     update();
     search.focus();
   };
-  const chip = (key) => {
+  const chip = ([key, value]) => {
     const { label, names, chips } = facets[key];
-    return button(() => remove(key), { class: "chip", title: `Remove: ${label}` }, `${chips[names.indexOf(values[key])]} ×`);
+    return button(() => remove([key], value), { class: "chip", title: `Remove: ${label}` }, `${chips[names.indexOf(value)]} ×`);
   };
   const showMarks = () => {
     const show = (element, isShown) => element.classList.toggle("is-off", !isShown);
     for (const [element, of] of marks) show(element, on(of).length);
-    for (const line of listOf("svg [data-line]")) show(line, cellsOf(line, "line").every((cell) => isOn[cell]));
+    for (const line of listOf("main svg [data-line]")) show(line, cellsOf(line, "line").every((cell) => isOn[cell]));
     for (const at of around) show(at, at.querySelector(`${MARK}:not(.is-off)`));
     for (const [at, of] of inside) show(at, on(of).length || !of.length);
   };
   const update = () => {
-    isOn = matching(block, values);
+    set("search", view.get("search")); // and writes the URL
+    isOn = matching(block, view);
     showMarks();
-    const active = Object.keys(values).filter((key) => facets[key] && values[key]);
-    const isFiltered = active.length || values.search;
+    const active = [...view].filter(([key]) => facets[key]);
+    const isFiltered = active.length || view.has("search");
     for (const [state, text] of contents) {
-      const of = inside.get(byId(state.previousElementSibling.hash.slice(1))) ?? [];
+      const [, of] = inside.find(([at]) => `#${at.id}` === state.previousElementSibling.hash) ?? [0, []];
       const isCounted = isFiltered && of.length && text !== "none";
       state.textContent = isCounted ? shares(on(of).length, of.length) : text;
     }
@@ -209,52 +204,59 @@ function enhance(block) {
     byId("filter-ignored").textContent = ignored.join(", ");
     byId("filter-chips").replaceChildren(...active.map(chip));
     byId("filter-reset").disabled = !isFiltered;
-    for (const control of listOf("[name]", filters)) control.value = values[control.name] ?? "";
-    numRows = all.length > 30 && matchMedia("(min-width: 40.01rem)").matches ? 25 : 8;
+    for (const box of listOf("[type=checkbox]", filters)) box.checked = view.has(box.name, box.value);
+    search.value = view.get("search") ?? "";
+    numRows = all.length > 30 && innerWidth > 640 ? 25 : 8;
     fillTable();
-    writeFragment();
   };
-  const writeFragment = () => {
-    history.replaceState({}, "", formatFragment(section, values) || location.pathname + location.search);
-  };
-  filters.oninput = ({ target }) => {
-    values[target.name] = target.value;
+  filters.oninput = ({ target: { name, value, checked } }) => {
+    if (name === "search") view.set(name, value);
+    else if (checked) view.append(name, value);
+    else view.delete(name, value);
     update();
   };
   search.onfocus = () => (block.searched ??= searchTexts(block));
-  byId("filter-reset").onclick = () => remove("search", ...Object.keys(facets));
+  byId("filter-reset").onclick = () => remove(["search", ...Object.keys(facets)]);
 
   // Table.
 
-  const chosen = () => sorted(block, on(block.order), values.sort);
-  const columns = () => {
-    const shown = new FormData(byId("cells-columns-list"));
-    return block.columns.filter(({ key }) => key === "name" || shown.has(key));
+  const ofTab = ({ value }) => on(block.order).filter((cell) => cells.benchmark[cell] === +value);
+  // Of the chosen tab, or of the first with matching cells.
+  const chosen = () => {
+    const known = tabs.filter((tab) => ofTab(tab).length);
+    const tab = known.find(({ value }) => value === view.get("tab")) ?? known[0];
+    if (tab) tab.checked = true;
+    return sorted(block, tab ? ofTab(tab) : on(block.order), view.get("sort"));
   };
-  const headCell = ({ key, kind, label, is_larger_worse: isLargerWorse }) => {
-    const orders = isLargerWorse ? [`-${key}`, key] : [key, `-${key}`]; // the worst cells first
-    const place = orders.indexOf(values.sort);
+  const columns = () => {
+    const shown = new FormData(tools);
+    const isKnown = (column) => column.links || rows.some((cell) => columnText(block, column, cell) !== "n/a");
+    return block.columns.filter((column) => column.key === "name" || (shown.has(column.key) && isKnown(column)));
+  };
+  const headCell = ({ key, kind, label, ...of }) => {
+    const orders = of.is_larger_worse ? [`-${key}`, key] : [key, `-${key}`]; // the worst cells first
     const sort = () => {
-      values.sort = orders[place + 1];
+      set("sort", orders[orders.indexOf(view.get("sort")) + 1]);
       fillTable();
-      writeFragment();
-      table.querySelector(`[data-column="${CSS.escape(key)}"]`).focus();
+      table.querySelector(`[data-column="${key}"]`).focus();
     };
-    const direction = place < 0 ? null : values.sort === key ? "ascending" : "descending";
+    const direction = { [key]: "ascending", [`-${key}`]: "descending" }[view.get("sort")];
     return make("th", { scope: "col", class: kind, "aria-sort": direction }, button(sort, { "data-column": key }, label));
   };
   const bodyCell = (column, cell) => {
     const { key, kind, links, strips } = column;
     if (links) return make("td", {}, linksOf(column, cell));
     const text = columnText(block, column, cell);
-    const strip = strips && make("span", { class: "strip", style: strips[cell] });
+    const strip = strips?.[cell] && make("span", { class: "strip", style: strips[cell] });
     if (key !== "name") return make("td", { class: kind, title: block.ends[key]?.[cell] }, strip, text);
-    const title = block.words[cells.invalid[cell]];
-    const badge = title && [" ", make("a", { class: "badge", href: "#warnings", title }, "⚠")];
+    const mark = block.words[cells.invalid[cell]];
+    const badge = mark && [" ", make("a", { class: "badge", href: "#warnings", title: mark }, "⚠")];
     return make("th", { scope: "row", class: "text" }, button(null, { class: "open-cell" }, text), badge);
   };
+  let rows, listed;
   const fillTable = (least = 0) => {
-    const [rows, listed] = [chosen(), columns()];
+    rows = chosen();
+    listed = columns();
     const num = Math.min(Math.max(numRows, least), rows.length);
     const rowOf = (cell) => make("tr", { "data-cell": cell }, listed.map((column) => bodyCell(column, cell)));
     table.tHead.replaceChildren(make("tr", {}, listed.map(headCell)));
@@ -262,38 +264,37 @@ function enhance(block) {
     byId("cells-count").textContent = `${counted(num, rows.length)} shown`;
     byId("cells-more").hidden = rows.length <= num;
   };
-  byId("cells-columns-list").onchange = () => fillTable();
+  tools.onchange = ({ target: { name, value } }) => {
+    if (name === "tab") set(name, value);
+    fillTable();
+  };
   byId("cells-more").onclick = () => {
     numRows += 100;
     fillTable();
     table.tBodies[0].rows[numRows - 100].querySelector("button").focus();
   };
-  byId("cells-csv").onclick = () => save("shown.csv", cellRows(block, chosen(), columns()));
-  addEventListener("beforeprint", () => fillTable(50));
-  addEventListener("afterprint", () => fillTable());
+  byId("cells-csv").onclick = () => save("shown.csv", cellRows(block, rows, listed));
+  window.onbeforeprint = () => fillTable(50);
+  window.onafterprint = () => fillTable();
 
   // Drawer.
 
   const openDrawer = (indices, from) => {
     const [cell] = indices.length === 1 ? indices : [];
-    values.cell = cells.id[cell];
-    byId("drawer-title").textContent = cells.name[cell] ?? `${indices.length} cells`;
+    set("cell", cells.id[cell]);
+    title.textContent = cells.name[cell] ?? `${indices.length} cells`;
+    const item = (of) => make("li", {}, cellButton(block, of), ` ${facets.status.values[cells.status[of]]}; ${block.texts.main[of]}`);
     byId("drawer-body").replaceChildren(cell === undefined ? make("ul", { class: "plain" }, indices.map(item)) : cellDetails(block, cell));
     tip.textContent = "";
     from?.focus({ preventScroll: true }); // gets the focus back
     drawer.showPopover();
-    byId("drawer-title").focus();
+    title.focus();
     drawer.scrollTop = 0;
     if (from?.closest("#comparisons")) byId("drawer-comparisons")?.scrollIntoView();
-    writeFragment();
   };
-  drawer.onbeforetoggle = ({ newState }) => {
-    if (newState === "open") return;
-    delete values.cell;
-    writeFragment();
-  };
-  const item = (cell) => make("li", {}, cellButton(block, cell), ` ${facets.status.values[cells.status[cell]]}; ${block.texts.main[cell]}`);
-  document.addEventListener("click", ({ target }) => {
+  drawer.onbeforetoggle = ({ newState }) => newState === "open" || set("cell");
+  for (const end of listOf(".end", drawer)) end.onfocus = () => title.focus();
+  document.onclick = ({ target }) => {
     const element = target.closest("[data-cell]");
     const inner = target.closest("a, button, summary, input, select, label, pre");
     if (inner?.matches(".copy")) {
@@ -309,50 +310,42 @@ function enhance(block) {
       const of = cellsOf(element, "cell");
       openDrawer(on(of).length ? on(of) : of, element.querySelector(".open-cell") || element);
     }
-  });
-  document.addEventListener("keydown", (event) => {
-    const { key, target } = event;
-    if (event.ctrlKey || event.metaKey || event.altKey || target.matches("input, select")) return;
-    if (key === "/") {
-      event.preventDefault(); // Firefox searches
-      search.focus({ preventScroll: true });
-      search.scrollIntoView({ block: "nearest" });
-    } else if (key === "?") byId("keys").togglePopover();
-  });
+  };
+  document.onkeydown = (event) => {
+    if (event.ctrlKey || event.metaKey || event.altKey || event.target === search) return;
+    if (event.key === "/") {
+      event.preventDefault();
+      search.focus();
+    } else if (event.key === "?") byId("keys").togglePopover();
+  };
 
-  const goToView = (isNew) => {
+  const goToView = ({ state }) => {
+    const [at, values] = parseFragment(location.hash);
+    section = at;
+    if (view && !state && !values.length) return update(); // an anchor of the page: the view stays
+    [view, ignored] = knownValues(block, values);
     update();
-    if (isNew) byId(section)?.scrollIntoView();
-    if (values.cell) openDrawer([cells.id.indexOf(values.cell)]);
+    if (!state) byId(section)?.scrollIntoView();
+    if (view.has("cell")) openDrawer([cells.id.indexOf(view.get("cell"))]);
     else drawer.hidePopover();
   };
-  const tip = make("p", { id: "tip" });
-  document.body.append(tip);
-  document.addEventListener("pointermove", ({ clientX: x, clientY: y }) => {
-    const hit = document.elementsFromPoint(x, y).filter((at) => at.matches("svg [aria-label]"));
+  document.onpointermove = ({ target, clientX: x, clientY: y }) => {
+    const hit = target.closest("svg") ? document.elementsFromPoint(x, y).filter((at) => at.matches("svg [aria-label]")) : [];
     tip.textContent = [...new Set(hit.map((at) => at.ariaLabel))].join("\n\n");
     tip.style = `--x:${x}px;--y:${y}px;--end:${drawer.offsetLeft || innerWidth}px`; // 0: closed or full width
-  });
-  [values, ignored] = knownValues(block, values);
+  };
   findMarks();
   for (const element of listOf("svg [data-mark]")) {
     const of = block.figures[element.closest("figure").id].find(([head]) => head === "launch");
     addLabel(element, of[+element.dataset.mark + 1]);
   }
-  goToView(true);
+  goToView({});
   document.documentElement.classList.add("has-script");
   document.addEventListener("toggle", ({ target }) => target.matches("details") && (findMarks(), showMarks()), true);
-  addEventListener("popstate", ({ state }) => {
-    const found = parseFragment(location.hash);
-    section = found.section;
-    // Anchors of the page have no state: the view stays.
-    if (!state && !Object.keys(found.values).length) return update();
-    [values, ignored] = knownValues(block, found.values);
-    goToView(!state);
-  });
+  window.onpopstate = goToView;
 }
 
-/** Make an element open its cells, by keyboard too: for marks of figures, rows under Data. */
+/** Make an element open its cells, by keyboard too. */
 function addButton(block, element) {
   const [cell, ...others] = cellsOf(element, "cell");
   const figure = element.closest("figure");
@@ -378,10 +371,10 @@ function cellDetails(block, cell) {
     if (found.length) (part.querySelector("[data-fill]") ?? part).append(...found);
     else part.remove();
   };
-  const row = (name, ...values) => make("tr", {}, make("th", { scope: "row" }, name), values.map((value) => make("td", {}, value)));
+  const row = ([name, ...values]) => make("tr", {}, make("th", { scope: "row" }, name), values.map((value) => make("td", {}, value)));
   const numberRows = (group) => columns
     .filter((column) => column.group === group && texts[column.key][cell] !== null)
-    .map(({ key, label, note }) => row([label, note && make("span", { class: "note" }, note)], texts[key][cell], ends[key][cell]));
+    .map(({ key, label, note }) => row([[label, note && make("span", { class: "note" }, note)], texts[key][cell], ends[key][cell]]));
 
   const times = block.times[here.times] ?? [];
   const textOf = (time) => (time === null ? "n/a" : (time / 10 ** here.decimals).toLocaleString("en-US", { minimumSignificantDigits: 4 }));
@@ -389,37 +382,35 @@ function cellDetails(block, cell) {
     const [status, cause, others, log, place] = ["status", "cause", "others", "log", "place"].map((name) => words[launches[name][launch]]);
     const file = launches.file[launch];
     const record = files.names[file] ? make("a", { href: files.addresses[file] }, files.names[file]) : "n/a";
-    let time = 0; // stored: changes from time to time
+    let time = 0; // stored: differences
     const known = times.map(([name]) => [name, launches[name][launch] === null ? null : (time += launches[name][launch])]);
     const strip = launchStrip(Object.fromEntries(known), here);
-    const found = row(launches.launch[launch], [status, strip && make("span", strip)], ...known.map(([, value]) => textOf(value)), make("span", { class: "id" }, record, place));
+    const found = row([launches.launch[launch], [status, strip && make("span", strip)], ...known.map(([, value]) => textOf(value)), make("span", { class: "id" }, record, place)]);
     if (!cause) return found;
     const link = log && make("p", { class: "trace" }, "log: ", make("a", { href: log }, log));
     return [found, make("tr", {}, make("td", { colspan: 9 }, make("div", {}, make("p", { class: "cause" }, cause), others, link)))];
   };
-  const lineRows = (lines) => lines.map((line) => row(...line));
   const pair = (of, place) => {
     const other = { [of]: comparisons.reference[place], [comparisons.reference[place]]: of }[cell];
     if (other === undefined) return [];
-    return lineRows([[comparisons.title[place], ""], ...comparisons.lines[place], ["other cell", cellButton(block, other)]]);
+    return [[comparisons.title[place], ""], ...comparisons.lines[place], ["other cell", cellButton(block, other)]].map(row);
   };
   const settings = Object.entries(facets).map(([key, { label, values }]) => [label, key !== "status" && values[here[key]]]);
-  const setting = ([label, text]) => (text ? make("div", {}, make("dt", {}, label), make("dd", {}, text)) : null);
+  const setting = ([label, text]) => text && make("div", {}, make("dt", {}, label), make("dd", {}, text));
   const ran = [...new Set(all.map((launch) => launches.file[launch]))].filter((file) => files.argv[file]);
   const command = (file) => make("details", {}, make("summary", {}, files.names[file]), make("pre", { class: "command", tabindex: "0" }, files.argv[file]));
 
   fill("status", `${facets.status.values[here.status]}; ${markText(block, cell).split("\n").pop().toLowerCase()}`);
   fill("reason", words[here.reason] ?? all.map((launch) => words[launches.cause[launch]]).find(Boolean));
   fill("warning", words[here.warning]);
-  fill("results", numberRows("results"));
+  for (const group of ["results", "memory"]) fill(group, numberRows(group));
   fill("reports", columns.flatMap((column) => linksOf(column, cell)));
   fill("baseline", here.baseline === null ? null : cellButton(block, here.baseline));
   body.querySelector("#drawer-launches th:last-child").before(...times.map(([, label]) => make("th", { scope: "col" }, `${label} (${here.time_unit})`)));
   fill("axis", here.low && `axis ${textOf(here.low)} to ${textOf(here.high)} ${here.time_unit}`);
   fill("launches", all.flatMap(launchRows));
-  fill("memory", numberRows("memory"));
   fill("comparisons", comparisons.cell.flatMap(pair));
-  fill("curve", lineRows(block.curves[here.curve] ?? []));
+  fill("curve", (block.curves[here.curve] ?? []).map(row));
   fill("settings", [["Cell id", here.id], ...settings, ...block.common].map(setting));
   fill("stack", words[here.stack_facts]);
   fill("command", ran.map(command));
@@ -428,7 +419,7 @@ function cellDetails(block, cell) {
   return body;
 }
 
-/** Return the strip of a launch: its range, and a box from median to largest known percentile. */
+/** Return the strip of a launch: its range, and a box from median to highest percentile. */
 function launchStrip({ min, max, ...boxes }, { low, high }) {
   const box = Object.values(boxes).findLast(Boolean);
   const ends = { low: min ?? boxes.p50, from: boxes.p50, to: box, high: max ?? box };
@@ -443,7 +434,7 @@ function linksOf({ links }, cell) {
 
 if (typeof module === "undefined") {
   const read = ({ body }) => new Response(body.pipeThrough(new DecompressionStream("gzip"))).json();
-  if (window.DecompressionStream) fetch(`data:;base64,${byId("data-block").textContent}`).then(read).then(enhance);
+  fetch(`data:;base64,${byId("data-block").textContent}`).then(read).then(enhance);
 } else {
   module.exports = { cellRows, columnText, csv, figureRows, formatFragment, knownValues, launchStrip, markText, matching, parseFragment, sorted };
 }

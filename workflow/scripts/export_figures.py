@@ -1,13 +1,15 @@
-"""Write each figure of a report as PDF and SVG for a paper or slides, with its marks as CSV and a caption.
+"""Write each figure of a report as PDF, SVG and PNG for a paper or slides, with its marks as CSV and a caption.
 
 python workflow/scripts/export_figures.py results/laptop --for paper
 python workflow/scripts/export_figures.py config/my.yaml --for slides
 
 The files are in results/NAME/figures/paper or slides. The drawing is that of the page: other size and text, colors of
-the light theme. The text is embedded: as TrueType fonts in a PDF, as outlines in an SVG, which needs no font.
+the light theme. The text is embedded: as TrueType fonts in a PDF, as outlines in an SVG, which needs no font. Campaign,
+machine and date stand below the drawing and in the metadata of the file.
 """
 
 import re
+import textwrap
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
@@ -18,7 +20,7 @@ from regatta.campaign.load import results_folder
 from regatta.core.errors import UserError, run_script, script_parser
 from regatta.core.text import plural
 from regatta.kit.kinds import joined
-from regatta.report.chart import Medium
+from regatta.report.chart import GREY, Medium
 from regatta.report.draw import draw
 from regatta.report.page import TEMPLATES, machine_line
 from regatta.report.panels import Figure
@@ -32,25 +34,39 @@ if TYPE_CHECKING:
 
 # A column; 16:9, of 13.3 inches text of 22 pt.
 FORMS = {"paper": Medium(3.35, 8, {}), "slides": Medium(16 / 3, 9, {}, height_in=3)}
+PNG_DPI = 300
 
 
 def export_figures(figures: Sequence[Figure], data: ReportData, folder: Path, medium: Medium) -> None:
-    """Write ID.pdf, ID.svg, ID.csv and ID.txt of each figure into a folder."""
+    """Write ID.pdf, ID.svg, ID.png, ID.csv and ID.txt of each figure into a folder."""
     folder.mkdir(parents=True, exist_ok=True)
     medium = replace(medium, colors=_light_colors())
+    source = ", ".join([data.campaign.name, *machine_line(data.campaign, data.facts, data.measurements)])
     for figure in figures:
-        draw(figure.chart, figure.id, figure.title, medium, partial(_write, folder / figure.id))
+        draw(figure.chart, figure.id, figure.title, medium, partial(_write, folder, figure, medium, source))
         write_text(folder / f"{figure.id}.csv", figure.csv)
         write_text(folder / f"{figure.id}.txt", caption_of(figure, f"{figure.title}: {figure.chart.axes_text}", data))
 
 
-def _write(path: Path, canvas: "Canvas") -> None:
+def _write(folder: Path, figure: Figure, medium: Medium, source: str, canvas: "Canvas") -> None:
+    """Write a drawing with its source below, in the text size of the medium."""
     import matplotlib
 
+    lines = textwrap.wrap(source, int(canvas.get_figwidth() * 72 / (0.6 * medium.text_pt)))
+    above, below = canvas.get_figheight(), 1.25 * len(lines) * medium.text_pt / 72
+    height = above if medium.height_in else above + below  # that of a slide is fixed
+    of = canvas.subplotpars
+    canvas.set_figheight(height)
+    canvas.subplots_adjust(bottom=(of.bottom * above + below) / height, top=1 - (1 - of.top) * above / height)
+    for legend in canvas.legends:
+        legend.set_bbox_to_anchor((0, below / height, 1, 1), canvas.transFigure)
+    canvas.text(0.01, 0, "\n".join(lines), color=GREY, va="bottom")
+    known = {"pdf": {"CreationDate": None, "Subject": source}, "svg": {"Date": None, "Description": source}}
     with matplotlib.rc_context({"svg.fonttype": "path"}):
-        for kind, metadata in (("pdf", {"CreationDate": None}), ("svg", {"Date": None})):
-            with path.with_name(f"{path.name}.{kind}").open("wb") as file:
-                canvas.savefig(file, format=kind, facecolor="white", metadata=metadata)
+        for kind, metadata in (known | {"png": {"Description": source}}).items():
+            with (folder / f"{figure.id}.{kind}").open("wb") as file:
+                look = {"facecolor": "white", "dpi": PNG_DPI if kind == "png" else "figure"}
+                canvas.savefig(file, format=kind, metadata=metadata | {"Title": figure.title}, **look)
 
 
 def caption_of(figure: Figure, name: str, data: ReportData) -> str:

@@ -10,7 +10,9 @@ import itertools
 import json
 import math
 import re
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from statistics import median
 from types import MappingProxyType
 
 from regatta.core.benchmarks import all_axes, axes_of, benchmark_names
@@ -32,6 +34,7 @@ LABELS = {"nodes": "Nodes", "stack": "Stack", "backend": "Backend", "version": "
 LABELS["subject"] = "Model or operation"
 NUMBER = re.compile(r"[\d.]+")
 SHARES = {"efficiency_percent", "peak_percent", "mfu_percent"}  # of ideal or peak: marks of all figures have them
+STRIP_RATIO = 0.05  # of a time, to either side in the strip of its interval
 LEVEL = 6  # of compression: 9 takes five times as long and saves 1 % of the page
 SETTINGS = (  # of a cell, besides the axes of benchmarks
     Column("id", "Cell id", TEXT),
@@ -104,13 +107,32 @@ def data_block(data, warnings: Mapping[str, str] = EMPTY, marks: Mapping[str, st
     }
     for key, facet in facets.items():
         add_facet(block, key, facet)
-    return block | {"order": default_order(columns, facets, statuses)}
+    slower = {"slower": "cell", "faster": "reference"}  # which of a pair
+    slow = [places.get(getattr(row, slower.get(row.verdict, ""), None)) for row in table_rows(tables["comparisons"])]
+    return block | {"order": default_order(columns, facets, statuses, set(slow))}
+
+
+def groups_of(block: dict, most: int) -> list[tuple[str, list[dict], list[int]]]:
+    """Return each benchmark with the columns that its cells have, and its first cells. All in the table's order.
+
+    most: cells of all benchmarks. Of a single benchmark, the name is empty.
+    """
+    cells, groups = block["cells"], defaultdict(list)
+    for cell in block["order"]:
+        groups[cells["benchmark"][cell] if "benchmark" in cells else None].append(cell)
+    values = {of["key"]: block["texts"].get(of["key"]) or cells[of["key"]] for of in block["columns"] if of["is_shown"]}
+    found = []
+    for benchmark, rows in groups.items():
+        known = {key for key, of in values.items() if any(of[cell] is not None for cell in rows)}
+        name = "" if benchmark is None else block["facets"]["benchmark"]["values"][benchmark]
+        found.append((name, [of for of in block["columns"] if of["key"] in known], rows[: most // len(groups)]))
+    return found
 
 
 def add_facet(block: dict, key: str, facet: Mapping) -> None:
     """Add a facet to a block, or replace the one with its key: the text of each value, and its index for each cell.
 
-    Of each value also the text of its chip and what a search finds. is_first: it is listed first.
+    Of each value also the text of its chip and what a search finds.
     """
     label, values = facet["label"], facet["values"]
     block["cells"][key] = facet["indices"]
@@ -118,7 +140,6 @@ def add_facet(block: dict, key: str, facet: Mapping) -> None:
         "label": label,
         "values": values,
         "names": facet["names"],
-        "is_first": key in FIRST_FACETS,
         "chips": [f"{label}: {text}" if NUMBER.fullmatch(text) else text for text in values],
         "search": [f"{text} {name}{_ranks_of(key, text)}" for text, name in zip(values, facet["names"], strict=True)],
     }
@@ -150,19 +171,25 @@ def _stack_facts(stack: Stack) -> str:
     return printable("; ".join([f"{stack.name} ({kind or 'kind unknown'})", *parts]))
 
 
-def default_order(columns: dict, facets: Collection[str], statuses: list[str]) -> list[int]:
-    """Return the cells as the table lists them: failed ones, the least efficient, the others, skipped ones.
+def default_order(columns: dict, facets: Collection[str], statuses: list[str], slower: Collection) -> list[int]:
+    """Return the cells as the table lists them: failed ones, marked ones, slower ones, the others, skipped ones.
 
-    Ties are in the order of the facets' values: model or operation, stack, shape, bucket size, then the others.
+    Within these, the lowest efficiency relative to the median of its shape first; in a sweep, the slowest cell. Ties
+    are in the order of the facets' values: model or operation, stack, shape, bucket size, then the others.
     """
-    efficiency = columns.get("efficiency_percent", [None] * len(statuses))
-    keys = [key for key in facets if key != "status"]
+    keys, unknown, marked = [key for key in facets if key != "status"], [None] * len(statuses), columns["invalid"]
+    shapes, percents = columns.get("shape", unknown), columns.get("efficiency_percent", unknown)
+    if "difference_percent" in columns:  # a sweep
+        percents, marked, slower = [of and -of for of in columns["difference_percent"]], unknown, ()
+    known = [(shape, percent) for shape, percent in zip(shapes, percents, strict=True) if percent is not None]
+    usual = {shape: median(percent for of, percent in known if of == shape) for shape in dict(known)}
 
     def rank(index: int) -> tuple:
-        status, percent = statuses[index], efficiency[index]
-        group = 3 if status == "skipped" else 0 if status != "ok" else 2 if percent is None else 1
+        status, percent = statuses[index], percents[index]
+        is_problem = (status not in ("ok", "skipped"), marked[index] is not None, index in slower, status == "ok", True)
+        below = math.inf if percent is None else percent - usual[shapes[index]]
         settings = (-1 if columns[key][index] is None else columns[key][index] for key in keys)
-        return group, WORST_FIRST.index(status), percent if group == 1 else 0, *settings
+        return is_problem.index(True), WORST_FIRST.index(status), below, *settings
 
     return sorted(range(len(statuses)), key=rank)
 
@@ -247,7 +274,7 @@ def _numbers(
 
     declared: the columns of each table. Two tables may have the same number of different cells.
     """
-    listed, texts, ends, main = {}, {}, {}, {}
+    listed, texts, ends, main, strips = {}, {}, {}, {}, {}
     of_cells = {name: table for name, table in declared.items() if table.is_of_cells}
     for name, table in of_cells.items():
         rows = [(places.get(row.cell), row) for row in table_rows(tables[name])]
@@ -262,14 +289,15 @@ def _numbers(
                 known = [found for found in known if main.setdefault(found[0], key) == key]
             if not known:
                 continue
-            lists = [of.setdefault(key, [None] * len(places)) for of in (columns, texts, ends)]
+            lists = [of.setdefault(key, [None] * len(places)) for of in (columns, texts, ends, strips)]
             for place, row, value in known:
                 found = (value, *(with_minus_signs(text) for text in (column.cell(row), _ends(column, row))))
-                for values, text in zip(lists, found, strict=True):
+                for values, text in zip(lists, (*found, column.is_main and _strip(column, row)), strict=True):
                     values[place] = text
             listed[key] = {"key": key, "label": column.heading(device), "kind": "number", "is_shown": column.is_shown}
             listed[key] |= {"group": column.group, "is_larger_worse": column.better != "larger"}
             listed[key] |= {"is_share": True} if key in SHARES else {}
+            listed[key] |= {"strips": strips[key]} if column.is_main else {}
             more = {"note": column.note, "help": column.helps(device)}
             listed[key] |= {name: text for name, text in more.items() if text}
     return list(listed.values()), texts, ends
@@ -297,6 +325,18 @@ def _ends(column: Column, row: Row) -> str:
     """Return the range or interval of a row's number; empty if it has none."""
     text = column.ends(row) if column.interval else ""
     return "" if text in (UNKNOWN, NOT_PLANNED) else text
+
+
+def _strip(column: Column, row: Row) -> str | None:
+    """Return the style of a strip (explore.css) from the low to the high end, with the value in the middle.
+
+    A double line at both ends marks an interval that is longer than the strip.
+    """
+    value, low, high = column.of(row)
+    if not value or low is None or high is None:
+        return None
+    low, high = (min(max(50 + 50 * (end / value - 1) / STRIP_RATIO, 0), 100) for end in (low, high))
+    return f"--low:{low:.0f}%;--high:{high:.0f}%" + ";border-inline:3px double" * (low == 0 or high == 100)
 
 
 def _lines(columns: Columns, group: str, row: Row, device: str, **words: str) -> list[tuple[str, str]]:

@@ -271,6 +271,7 @@ def _content(data: ReportData, shown: list[Section]) -> dict:
         "cell_indices": indices,
         "cell_data": explore.encoded(block),
         "block": block,
+        "groups": explore.groups_of(block, page.LIMITS["most_rows_listed"]),
         "tables": {name: len(data.tables[name]) for name in (*COLLECTED, "cells", *TABLES)},
     }
 
