@@ -52,7 +52,7 @@ HALF_BANDWIDTH = Column(
 SIZES = "number of measured sizes, smallest and largest"
 DEVIATION = "largest relative deviation between model and measured time (0.1 is 10 %); root mean square of"
 DEVIATION += " ln(model/measured)"
-SLOW_SIZE = "the one size whose time exceeds the model by more than 25 %, and time / model; empty if several deviate"
+SLOW_SIZE = "the one size above the model by more than 25 % in each launch, and time / model; empty if several deviate"
 REFUSAL = "why nothing was fitted; only sizes and launches are then filled"
 COMMUNICATION_MODELS = Columns(
     *(Column(name, type=CELL[name]) for name in MODEL),
@@ -78,11 +78,11 @@ def communication_models_table(cells: pd.DataFrame, measurements: pd.DataFrame) 
     launches = grouped(plain_rows(known, ("cell", "repeat", "p50_s")), ("cell",))
     messages = rows_of(cells, "collective").dropna(subset="message_bytes")
     groups = grouped(plain_rows(messages, (*MODEL, "cell", "message_bytes", "latency_s")), MODEL)
-    rows = [dict(zip(MODEL, key, strict=True)) | _model(group, launches) for key, group in groups.items()]
+    rows = [dict(zip(MODEL, key, strict=True)) | model_of(group, launches) for key, group in groups.items()]
     return make_table(rows, COMMUNICATION_MODELS)
 
 
-def _model(cells: list[dict], launches: dict[tuple, list[dict]]) -> dict:
+def model_of(cells: list[dict], launches: dict[tuple, list[dict]]) -> dict:
     """Return the columns of one fit, or why there is none."""
     measured = sorted((cell for cell in cells if cell["latency_s"] is not None), key=lambda cell: cell["message_bytes"])
     sizes, seconds = (np.array([cell[name] for cell in measured], float) for name in ("message_bytes", "latency_s"))
@@ -99,9 +99,11 @@ def _model(cells: list[dict], launches: dict[tuple, list[dict]]) -> dict:
         factor = three(distinct[-1] / distinct[0])
         return row | {"refusal": f"largest / smallest size is {factor}; a fit needs at least {MIN_RANGE}"}
     form, fit, (low, high, kind), left_out = _best_form(sizes, seconds, complete)
-    excess = np.exp(-fit.log_residuals)
-    if (np.exp(np.abs(fit.log_residuals)) > 1 + MAX_RESIDUAL).sum() == (excess > 1 + MAX_RESIDUAL).sum() == 1:
-        row |= {"slow_size_bytes": int(sizes[excess.argmax()]), "slow_size_ratio": float(excess.max())}
+    excess, least = np.exp(-fit.log_residuals), 1 + MAX_RESIDUAL
+    at = excess.argmax()
+    is_alone = (np.exp(np.abs(fit.log_residuals)) > least).sum() == 1
+    if is_alone and len(complete) > 1 and complete[:, at].min() > least * seconds[at] / excess[at]:  # in each launch
+        row |= {"slow_size_bytes": int(sizes[at]), "slow_size_ratio": float(excess[at])}
     if refusal := _misses(sizes, fit):
         return row | {"refusal": refusal}
     ends = dict(zip(form, np.transpose([fit.parameters, low, high]), strict=True))

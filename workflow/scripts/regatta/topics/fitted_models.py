@@ -84,7 +84,7 @@ KINDS = (
     ),
     Kind(
         *("slow_size", FAIR),
-        lead="Bandwidth drops at one size: {name}, {size} takes {times} as long as the other sizes predict.",
+        lead="Bandwidth drops at one size: {size} takes up to {times} as long as the other sizes predict ({names}).",
         advice="Typical of a change of algorithm or protocol. Measure sizes around it, and with other settings"
         " (NCCL_ALGO, NCCL_PROTO).",
         next_step="measure sizes around {size}, also with another NCCL_ALGO or NCCL_PROTO",
@@ -99,17 +99,16 @@ def findings(data: ReportData) -> list[Finding]:
 
 
 def _slow_sizes(data: ReportData) -> Iterator[Finding]:
-    """Yield a warning for each curve on several ranks in which one size takes far longer than the others predict."""
+    """Yield a warning for each size that takes far longer than the others predict, in curves on several ranks."""
     models, cells = data.tables["communication_models"], data.cells_of("collective")
     rows = models[(models["slow_size_ratio"].notna() & (models["world_size"] > 1)).fillna(False)]
-    for row in named_rows(rows, models, "collective").itertuples():
-        of_row = rows.loc[[row.Index]]
-        values = {"message_bytes": int(row.slow_size_bytes), "ratio": float(row.slow_size_ratio)}
-        words = {"name": row.name, "size": size(values["message_bytes"])}
+    for num_bytes, of_size in named_rows(rows, models, "collective").groupby("slow_size_bytes"):
+        values = {"message_bytes": int(num_bytes), "ratio": float(of_size["slow_size_ratio"].max())}
+        words = {"names": of_size["name"].tolist(), "size": size(int(num_bytes))}
         words["times"] = f"{three(values['ratio'], 2)}\N{MULTIPLICATION SIGN}"
-        slow = cells[cells["cell"].isin(cells_of_curves(data, "communication_models", of_row))]
-        slow = slow.loc[slow["message_bytes"] == row.slow_size_bytes, "cell"]
-        yield Finding("slow_size", values, (of_rows("communication_models", of_row),), tuple(slow), words=words)
+        is_slow = cells["cell"].isin(cells_of_curves(data, "communication_models", of_size))
+        slow = cells.loc[is_slow & (cells["message_bytes"] == num_bytes), "cell"]
+        yield Finding("slow_size", values, (of_rows("communication_models", of_size),), tuple(slow), words=words)
 
 
 def crossover_sizes(data: ReportData) -> list[Finding]:

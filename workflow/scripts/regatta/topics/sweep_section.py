@@ -101,7 +101,7 @@ KINDS = (
         *("nodes", SUMMARY),
         lead=(
             "Nodes: {failed} failed",
-            "{num_slower} of {num_nodes:node} slower than the median node",
+            "Nodes: {num_slower} of {num_nodes:node} slower than the median node",
             "No slow node among {num_settled:node} with a verdict",
             "Slow nodes: uncertain",
         ),
@@ -114,7 +114,7 @@ KINDS = (
             "{num_checked} of {num_planned:measurement} checked",
         ),
         place=1,
-        next_step="exclude the failed and slow nodes: `exclude_nodes: [{exclude}]`",
+        next_step="exclude failed or slow nodes: `exclude_nodes: [{exclude}]`",
     ),
     Kind(
         *("place", RESULT, "{name}: {effect} than the median {noun}, {workload}."),
