@@ -102,9 +102,7 @@ def measure(browser: Chromium, page: Path) -> dict[str, float]:
         ready = browser.call("Runtime.evaluate", expression=READY, awaitPromise=True)["result"]["value"]
         size[f"height at {width} px"] = browser.evaluate("document.documentElement.scrollHeight")
         if width == 1440:
-            size["screens of 900 px"] = round(size["height at 1440 px"] / 900, 1)
             size["words"] = browser.evaluate("document.body.innerText.split(/\\s+/).length")
-            size["figures"] = browser.evaluate("document.querySelectorAll('svg.chart').length")
             size["ready (ms)"] = round(ready)
             browser.call("Emulation.setFocusEmulationEnabled", enabled=True)  # as of a window in the foreground
             size["hover (ms)"] = round(hover_ms(browser))

@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 
 # A column; 16:9, of 13.3 inches text of 22 pt.
 FORMS = {"paper": Medium(3.35, 8, {}), "slides": Medium(16 / 3, 9, {}, height_in=3)}
-PNG_DPI = 300
 
 
 def export_figures(figures: Sequence[Figure], data: ReportData, folder: Path, medium: Medium) -> None:
@@ -61,12 +60,12 @@ def _write(folder: Path, figure: Figure, medium: Medium, source: str, canvas: "C
     for legend in canvas.legends:
         legend.set_bbox_to_anchor((0, below / height, 1, 1), canvas.transFigure)
     canvas.text(0.01, 0, "\n".join(lines), color=GREY, va="bottom")
-    known = {"pdf": {"CreationDate": None, "Subject": source}, "svg": {"Date": None, "Description": source}}
+    of_pdf, described = {"CreationDate": None, "Subject": source}, {"Description": source}
     with matplotlib.rc_context({"svg.fonttype": "path"}):
-        for kind, metadata in (known | {"png": {"Description": source}}).items():
+        for kind, metadata in (("pdf", of_pdf), ("svg", described | {"Date": None}), ("png", described)):
             with (folder / f"{figure.id}.{kind}").open("wb") as file:
-                look = {"facecolor": "white", "dpi": PNG_DPI if kind == "png" else "figure"}
-                canvas.savefig(file, format=kind, metadata=metadata | {"Title": figure.title}, **look)
+                more = {"facecolor": "white", "metadata": metadata | {"Title": figure.title}}
+                canvas.savefig(file, format=kind, dpi=300, **more)  # dots of the PNG
 
 
 def caption_of(figure: Figure, name: str, data: ReportData) -> str:
