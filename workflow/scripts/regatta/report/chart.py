@@ -14,6 +14,7 @@ import numpy as np
 import pandas as pd
 
 from regatta.core.text import three, with_minus_signs
+from regatta.kit.kinds import joined
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -187,10 +188,13 @@ class Chart:
         return marks.dropna(axis="columns", how="all").rename(columns=names)
 
     @property
-    def included(self) -> str:
-        """Return what hollow marks mean; empty without any."""
-        found = self.frame[SLOW].dropna().unique() if SLOW in self.frame else ()
-        return f"{HOLLOW} includes {', '.join(found)}" if len(found) else ""
+    def footnotes(self) -> list[str]:
+        """Return what hollow marks mean, and which series have a cross, if there are any."""
+        slow = self.frame[SLOW].dropna().unique() if SLOW in self.frame else ()
+        is_gap = self.frame["y"].isna() & ~self.frame[self.series].map(lambda name: self.styles[name].is_context)
+        failed = [name.replace("\n", " ") for name in self.frame.loc[is_gap, self.series].unique()]
+        found = {f"{HOLLOW} includes": slow, "\N{BALLOT X} failed:": failed if self.form == "lines" else ()}
+        return [f"{sign} {joined([*names])}" for sign, names in found.items() if len(names)]
 
     @property
     def axes_text(self) -> str:

@@ -208,7 +208,7 @@ def draw_lines(canvas: "Canvas", chart: Chart, medium: Medium) -> None:
     [axes] = new_plots(canvas, medium, 5.5 + max(PLOT * chart.stretch, LINE_HEIGHT * num_lines))
     chart.x.scale(axes, "x", frame["x"].dropna().tolist())
     is_zoomed = chart.y.scale(axes, "y", chart.values)
-    axes.set_xlabel("\n".join(filter(None, (chart.x.label, chart.included))))
+    axes.set_xlabel("\n".join(filter(None, (chart.x.label, *chart.footnotes))))
     axes.grid(visible=True)
     gids, drawn = {name: chart.cells_of(*(context if name in context else [name])) for name in labels}, []
     if is_labelled:
@@ -298,7 +298,7 @@ def draw_rows(canvas: "Canvas", chart: Chart, medium: Medium) -> None:
     is_zoomed = axis.scale(axes, "y" if is_across else "x", chart.values)
     places = rows["x"].to_numpy(float) if is_across else np.arange(len(rows), dtype=float)
     axes.grid(visible=True, axis="y" if is_across else "x")
-    axes.set_xlabel("\n".join(filter(None, (chart.x.label * is_across, chart.included))))
+    axes.set_xlabel("\n".join(filter(None, (chart.x.label * is_across, *chart.footnotes))))
     if is_across:
         axes.set(xlim=(places.min() - 0.6, places.max() + 0.6))
         axes.locator_params(axis="x", nbins=8, integer=True)
