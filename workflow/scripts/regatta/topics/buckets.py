@@ -30,15 +30,15 @@ from regatta.topics.status_matrix import square_of, statuses_by_cell
 WORST_TINT = 0.5  # slowdown with the full color
 MOST_TABLES = 4  # of more, the fastest sizes are shown, and the tables are folded
 NOTES = (
-    "Number: pipelined step time (steps back to back), in percent above the fastest bucket size of the row, ± to the"
-    " upper end of its interval over all sizes",
+    "Number: pipelined step time (steps back to back), in percent above the fastest bucket size of the row. ±: distance"
+    " to the upper end of its simultaneous 95 % CI",
 )
 DEFAULT = "25 MiB"  # of DDP in torch
 NOTES_OF_FASTEST = (
-    "Fastest sizes, or within noise of it",
-    f"Second number and color: slowdown of the default, {DEFAULT}; without it, of the slowest size",
+    "Bucket sizes that are fastest, or within noise of the fastest",
+    f"Second number and color: slowdown at the default, {DEFAULT}; if not measured, at the slowest size",
 )
-STATES = {"best": "fastest", "near": "may be the fastest; no frame: slower beyond noise"}
+STATES = {"best": "fastest", "near": "within noise of the fastest; no frame: significantly slower"}
 STATES |= {"uncertain": "undecided (one launch)"}
 MIB, EN_DASH = " MiB", "\N{EN DASH}"
 STRATEGY = tuple(name for name, axis in axes_of("train_step").items() if axis.is_series)

@@ -91,7 +91,7 @@ KINDS = (
         ),
         parts=(
             ("{statuses}", "most common: {most} {what}", "{what}"),
-            "others: {others}",
+            "other causes: {others}",
             "{missing}",
             ("{lost} lost to failures, and {num_lost_unknown:failure} of unknown duration", "{lost} lost to failures"),
             "{idle} idle ({idle_ratio:number} of the allocated time; {measuring_ratio:number} was measuring)",
@@ -195,7 +195,7 @@ def _summary(data: ReportData, planned: pd.DataFrame) -> Finding:
         others = Counter(failed) - Counter({most["status"]: num})
         values["others"] = dict(others.most_common())
         words["others"] = ", ".join(
-            f"{num} with other causes" if status == most["status"] else f"{num} {status_text(status)}"
+            f"{num} failed" if status == most["status"] else f"{num} {status_text(status)}"
             for status, num in others.most_common()
         )
         if num == 1 < failed.total():  # no cause is more common than the others

@@ -84,9 +84,9 @@ KINDS = (
     ),
     Kind(
         *("slow_size", FAIR),
-        lead="Bandwidth drops at one size: {size} takes up to {times} as long as the other sizes predict ({names}).",
-        advice="Typical of a change of algorithm or protocol. Measure sizes around it, and with other settings"
-        " (NCCL_ALGO, NCCL_PROTO).",
+        lead="Bandwidth drop at one size: {size} takes up to {times} the time predicted by the other sizes ({names}).",
+        advice="Often a switch of algorithm or protocol. Measure neighboring sizes, also with another NCCL_ALGO or"
+        " NCCL_PROTO.",
         next_step="measure sizes around {size}, also with another NCCL_ALGO or NCCL_PROTO",
         key="slow_sizes[]",
     ),

@@ -45,9 +45,10 @@ LEAD = (
 
 
 WORDS = (
-    "{script}: {lowest:number} ({lowest_name}) to {highest:number} ({highest_name}) scaling efficiency on {on}",
+    "{script}: {lowest:number} to {highest:number} scaling efficiency on {on} (lowest: {lowest_name}, highest:"
+    " {highest_name})",
     "{script}: {lowest} scaling efficiency on {on}",
-    "{script}: {uncertain} scaling efficiency on {on}: too noisy",
+    "{script}: {uncertain} scaling efficiency on {on} (too noisy)",
     "{script}: {throughput}",
     "{script}: {step:number} per step ({step:ends})",
 )

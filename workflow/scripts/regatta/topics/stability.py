@@ -51,9 +51,9 @@ KINDS = (
     ),
     Kind(
         *("varying_baseline", FAIR, "Baseline varies by {worst_ratio:number} between launches: {worst}."),
-        parts=("{num_relative:efficiency/efficiencies} are relative to baselines that vary above " + LIMIT + ".",),
+        parts=(f"Baselines that vary by more than {LIMIT} affect {{num_relative:efficiency/efficiencies}}.",),
         advice=NOISY,
-        next_step="measure the baseline again: add launches with `repeats`, `{run}`",
+        next_step="add launches of the baseline: increase `repeats`, `{run}`",
         key="varying_baselines",
     ),
     Kind(

@@ -40,7 +40,7 @@ MARKS = {
 }
 MOST_SUBJECTS = 5  # all named
 MOST_REASONS = 3  # of low or fair confidence in its line
-MOST_CHANGES = 6  # rows of the figure of changes, below which another one has its place
+MOST_CHANGES = 6  # rows of the change figure up to which a second figure fits
 MOST_STEPS = 3  # in the line on what to do next
 KINDS_OF_STACKS = {"contained": "image", "bind-mounted": "image with libraries of the host"}  # that need an explanation
 NOTHING_OPEN = "all is "
@@ -57,8 +57,8 @@ CONFIDENCE = Kind(
     parts=(
         (
             "{listed}",
-            f"{{num_varying}} of {{num_cells:cell}} vary by more than {LIMIT} between launches: {{where}}",
-            f"{{num_varying}} of {{num_cells:cell}} vary by more than {LIMIT} between launches",
+            f"variation between launches above {LIMIT} in {{num_varying}} of {{num_cells:cell}}: {{where}}",
+            f"variation between launches above {LIMIT} in {{num_varying}} of {{num_cells:cell}}",
             f"none of {{num_cells:cell}} varies by more than {LIMIT} between launches",
             "no ranges",
         ),

@@ -119,7 +119,7 @@ KINDS = (
     Kind(
         *("place", RESULT, "{name}: {effect} than the median {noun}, {workload}."),
         parts=(("{direction} in {num} of {several} workloads.", "{open}"),),
-        next_step="check the cables and ports of {link}, or exclude one of them",
+        next_step="check the cables and ports of link {link}, or exclude one of its nodes",
     ),
     Kind(
         *("healthy_avoided", NOTE, "Healthy nodes avoided: {hosts}."),

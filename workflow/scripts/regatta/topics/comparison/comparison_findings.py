@@ -59,7 +59,7 @@ OUTCOMES = (
     ),
     Kind(
         *("equal", RESULT),
-        lead="{value} and {reference} are equal within {within} %",
+        lead="{value} and {reference} differ by at most {within} %",
         parts=("{num:cell/cells}",),
     ),
     Kind(
@@ -117,7 +117,7 @@ KINDS = (
             "Largest difference: {largest}, {largest_text} %.",
             "Successive launches are correlated ({launch_correlation:.2f}): intervals of {num_widened} of"
             " {num:pair/pairs} are widened by a factor of up to {widening_ratio:.2f}.",
-            "One job per side in {num_without} of {num:pair/pairs}: another day may differ more than the intervals.",
+            "One job per side in {num_without} of {num:pair/pairs}: the intervals exclude between-job variation.",
         ),
         term="Half-width of an interval",
         help="√(high / low) − 1 of a ratio's 95 % CI. Smaller differences are not statistically significant.",
@@ -131,9 +131,9 @@ KINDS = (
     ),
     Kind(
         *("not_interleaved", FAIR),
-        lead="Not interleaved: the sides of {num} of {num_pairs:compared pair/compared pairs} ({axis}) ran one after"
-        " the other; drift could look like a difference.",
-        advice="Measure both again: stacks of one campaign alternate.",
+        lead="Not interleaved: both sides ran one after the other in {num} of {num_pairs:compared pair/compared pairs}"
+        " ({axis}); drift could look like a difference.",
+        advice="Measure both sides in one new campaign, which alternates between stacks.",
         next_step="measure both sides in one campaign with a new name, so that their launches alternate",
     ),
     Kind(

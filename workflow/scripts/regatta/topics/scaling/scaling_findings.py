@@ -61,7 +61,7 @@ KINDS = (
         parts=(
             "lowest: {lowest}, highest: {highest}",
             "losses: {losses} percentage points",
-            "exposed communication: {exposed_share_ratio:number} of the step",
+            "exposed communication: up to {exposed_share_ratio:number} of the step",
             UP_TO.lower().removesuffix("."),
             "more launches are needed: {open}",
             "baseline implausible, as the efficiency is above 110 %: {suspect}",
