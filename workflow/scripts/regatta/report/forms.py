@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
 PLOT, LINE_HEIGHT = 14.5, 1.45  # height of a plot, and of a line of text on a phone, by that of the text
 ROW, TWO_LINES = 1.65, 2.8  # height of a row, by the lines of its name
+QUIET = ("equivalent", "within the margin")  # null results, whose words do not stand beside their values
 MOST_ROWS = 24  # of more, values stand side by side
 MOST_GROUPS = 5  # whose names fit above their values
 MOST_LABEL, MOST_NAME = 13, 22  # characters of a line of a label, and of the name of a row
@@ -315,7 +316,8 @@ def draw_rows(canvas: "Canvas", chart: Chart, medium: Medium) -> None:
         for number, (name, value, word, sign) in enumerate(zip(names, rows["y"], rows[series], signs, strict=True)):
             shown = "" if math.isnan(value) else with_minus_signs(chart.y.written(value))
             beside(axes, number, name, 0, medium)
-            beside(axes, number, " ".join(filter(None, (shown, word * has_words, sign))), 1, medium)
+            word = word if has_words and word not in QUIET else ""
+            beside(axes, number, " ".join(filter(None, (shown, word, sign))), 1, medium)
     if len(guides) > 1:
         band = {"color": GREY, "alpha": BAND, "linewidth": 0, "zorder": 0}
         (axes.axhspan if is_across else axes.axvspan)(guides["y"].min(), guides["y"].max(), **band)

@@ -27,7 +27,7 @@ from regatta.tables.settings import (
 from regatta.topics.base import ReportData, TableSpec, Topic, headline_rows
 from regatta.topics.status_matrix import square_of, statuses_by_cell
 
-WORST_TINT = 0.5  # slowdown with the full color
+WORST_TINT = 0.1  # slowdown with the full color: twice the default margin of comparisons
 MOST_TABLES = 4  # of more, the fastest sizes are shown, and the tables are folded
 NOTES = (
     "Number: pipelined step time (steps back to back), in percent above the fastest bucket size of the row. ±: distance"

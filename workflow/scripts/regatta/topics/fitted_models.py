@@ -63,7 +63,7 @@ def section(data: ReportData) -> Section | None:
 KINDS = (
     Kind(
         *("crossover_size", RESULT),
-        lead="{name}: latency-bound below {size} (latency {latency} per call), bandwidth-bound above.",
+        lead="{name}: half of the peak bandwidth needs messages of {size} (latency {latency} per call).",
         term="Latency\N{EN DASH}bandwidth model",
         help="T(S) = a + c √S + S/B, fitted to the latencies of a collective by robust least squares on logarithms."
         " Messages below the size at which algbw is B/2 are latency-bound; if the ranges of all stacks and data types"

@@ -87,7 +87,7 @@ KINDS_OF_STRAGGLERS = (
     Kind(
         *("no_straggler", RESULT),
         lead=(
-            "No straggler detected: {num_checked} of {num_ok:measurement} can detect one.",
+            "No slow rank: checked in {num_checked} of {num_ok:measurement}.",
             f"Stragglers are not detectable with fewer than {MIN_LAUNCHES} launches.",
         ),
         term="Stragglers",

@@ -33,9 +33,9 @@ MARKS = {
     "optional": ("\N{RIGHTWARDS ARROW}", "quiet"),
     "to do": ("\N{RIGHTWARDS ARROW}", "quiet"),
     "missing": ("\N{WHITE CIRCLE}", "bad"),
-    "fair": ("\N{WARNING SIGN}", "bad"),  # confidence
-    "low": ("\N{WARNING SIGN}", "bad"),
-    "slow": ("\N{BLACK UP-POINTING TRIANGLE}", "bad"),
+    "fair": ("\N{WARNING SIGN}", "warn"),  # confidence
+    "low": ("\N{WARNING SIGN}", "warn"),
+    "slow": ("\N{BLACK UP-POINTING TRIANGLE}", "warn"),
     "failed": ("\N{MULTIPLICATION X}", "bad"),
 }
 MOST_SUBJECTS = 5  # all named
