@@ -36,7 +36,7 @@ NOTES = (
 DEFAULT = "25 MiB"  # of DDP in torch
 NOTES_OF_FASTEST = (
     "Bucket sizes that are fastest, or within noise of the fastest",
-    f"Second number and color: slowdown at the default, {DEFAULT}; if not measured, at the slowest size",
+    f"Second number and color: slowdown (%) at the default, {DEFAULT}; if not measured, at the slowest size",
 )
 STATES = {"best": "fastest", "near": "within noise of the fastest; no frame: significantly slower"}
 STATES |= {"uncertain": "undecided (one launch)"}
@@ -137,7 +137,7 @@ def _fastest(squares: list[Square]) -> Square:
     note = f"{title}, {place}: fastest {', '.join(sizes[number] for number in near)}{MIB};"
     note += f" slowest {slowest.column}, {percent_number(slowest.level)} % slower"
     state = "partial" if is_bad else "uncertain" if "uncertain" in states else ""
-    return Square(*at, text, state, cells, note, default.level, beside=f"+{percent_number(default.level)} %")
+    return Square(*at, text, state, cells, note, default.level, beside=f"+{percent_number(default.level)}")
 
 
 def section(data: ReportData) -> Section | None:
