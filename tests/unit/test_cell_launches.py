@@ -119,7 +119,9 @@ def test_the_variation_between_launches_is_that_of_pipelined_times_and_calls_als
 
 def test_the_range_of_training_runs_is_that_of_their_total_time():
     run = run_cell("none", gpus=1)  # of two epochs
-    launches = [{"p50_s": total / 2, "mean_s": total / 2, "total_s": total, "accuracy_ratio": 0.5} for total in (5.0, 6.0)]
+    launches = [
+        {"p50_s": total / 2, "mean_s": total / 2, "total_s": total, "accuracy_ratio": 0.5} for total in (5.0, 6.0)
+    ]
     block = data_block(data_of([(run, launches)]))
     assert block["cells"]["total_s"] == [5.47723]  # root of 5 x 6
     assert block["cells"]["range_percent"] == [18.1818]  # (6 - 5) / 5.5
