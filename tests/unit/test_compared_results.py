@@ -71,7 +71,7 @@ def test_a_result_that_is_10_percent_better_is_no_longer_beside_an_equal_mode(tm
     assert rates["time_ratio"].tolist() == pytest.approx([1 / 1.1] * 6, rel=1e-9)  # as a time: less is better
     assert (rates["result_mean"] / rates["reference_result_mean"]).tolist() == pytest.approx([1.1] * 6)
     [lead] = [line["lead"] for line in answer_json(data)["lines"] if line["id"] == "comparison"]
-    assert lead.startswith("Mode: use mode exact; ")
+    assert "use mode exact" in lead
     assert "10 % worse" in lead
     assert "slower" not in lead
 

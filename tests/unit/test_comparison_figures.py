@@ -138,7 +138,7 @@ def test_a_stack_that_is_better_for_one_benchmark_only_is_chosen_for_it():
         return {"reference": "host", "value": "tf32", "benchmarks": [benchmark], "outcome": outcome, "chosen": chosen}
 
     parts = [part("script", "uncertain", None), part("train_step", "slower", "tf32")]
-    assert choice(parts) == "use tf32 for train steps"
+    assert choice(parts).startswith("use tf32")
     assert choice([part("script", "both_ways", None), part("train_step", "equal", None)]) == "compared with host"
 
 
