@@ -264,17 +264,18 @@ class Bar:
 def loss_bars(data: ReportData) -> list[Bar]:
     """Return where throughput is lost at each shape of each workload and stack, those with the largest shape first.
 
-    A bar is of the fastest cell of its shape. Losses and efficiency sum to 1, so a bar is left out if its baseline is
-    not one rank without DDP, and if the efficiency is uncertain or its baseline suspect. A gain is negative.
+    All bars of a workload and stack are of its fastest configuration on most ranks. Losses and efficiency sum to 1, so
+    a bar is left out if its baseline is not one rank without DDP, and if the efficiency is uncertain or its baseline
+    suspect. A gain is negative.
     """
     groups = []
     for rows in workloads(data):
-        found, by_shape = [], {}
-        for row in rows:
-            if row.world_size > 1 and _has_efficiency(row):
-                by_shape.setdefault((row.world_size, row.nodes), []).append(row)
-        for _, of_shape in sorted(by_shape.items(), reverse=True):
-            row = fastest(of_shape)
+        known = [row for row in rows if row.world_size > 1 and _has_efficiency(row)]
+        configurations = [data.cell_names[row.cell].without("shape").full for row in known]
+        line = configurations[known.index(fastest(known))] if known else ""
+        of_line = [row for row, configuration in zip(known, configurations, strict=True) if configuration == line]
+        found = []
+        for row in sorted(of_line, key=lambda row: (-row.world_size, -row.nodes)):
             (losses, _), value = losses_of(data, row), Value.of(row, EFFICIENCY)
             left, name = 1 - sum(losses.values()), data.cell_names[row.cell]
             if not (is_wide(row) or value.estimate > SUSPECT_RATIO) and abs(left - value.estimate) < ROUNDING:

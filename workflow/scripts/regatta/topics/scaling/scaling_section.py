@@ -22,7 +22,6 @@ from regatta.topics.base import ReportData, TableSpec, Topic, with_context
 from regatta.topics.scaling.scaling_findings import (
     KINDS,
     LOSSES,
-    Bar,
     efficiency_findings,
     fastest,
     findings,
@@ -64,15 +63,12 @@ FILLS = (LEVEL, COLORS[5], COLORS[1], COLORS[4], GREY)  # of what is left, and o
 def losses_figures(data: ReportData) -> tuple[Figure, ...]:
     """Return the throughput breakdown, a stacked bar for each shape; none without bars.
 
-    Of more than MOST_BARS, the largest shapes of each workload and stack.
+    Of more than MOST_BARS, those of the largest shapes.
     """
-    groups: dict[str, list[Bar]] = {}
-    for bar in (bars := loss_bars(data)):
-        groups.setdefault(bar.group, []).append(bar)
-    shapes = max(1, MOST_BARS // max(len(groups), 1))
-    shown = [bar for of in groups.values() for bar in of[:shapes]][:MOST_BARS]
-    if not shown:
+    if not (bars := loss_bars(data)):
         return ()
+    largest = list(dict.fromkeys(bar.label for bar in bars))[: max(1, MOST_BARS // len({bar.group for bar in bars}))]
+    shown = [bar for bar in bars if bar.label in largest][:MOST_BARS]
     heads = ("efficiency", *(part.label for part in LOSSES))
     heads = heads[: None if any(bar.parts[-1] for bar in shown) else -1]  # without a slow node
     labels = {bar.label for bar in shown}
