@@ -313,7 +313,8 @@ def test_a_plain_anchor_still_leads_to_its_section_and_keeps_the_filters(browser
     below = (
         "document.getElementById('{}').getBoundingClientRect().top - document.getElementById('filters').offsetHeight"
     )
-    assert 0 <= browser.evaluate(below.format("failures")) < 100
+    is_at_end = "innerHeight + scrollY >= document.documentElement.scrollHeight - 1"
+    assert 0 <= browser.evaluate(below.format("failures")) < 100 or browser.evaluate(is_at_end)
     show(browser, page, "#stability&strategy=ddp")  # a bar of two lines
     assert 0 <= browser.evaluate(below.format("stability")) < 100
 
@@ -453,10 +454,10 @@ def test_sections_of_curves_and_launches_collapse_where_none_of_theirs_matches(b
     assert browser.evaluate(is_off) == [False, False, True]
 
 
-@pytest.mark.parametrize(("view", "num"), [("benchmark=collective", 7), ("search=resnet18", 4), ("search=nothing", 0)])
+@pytest.mark.parametrize(("view", "num"), [("benchmark=collective", 7), ("search=resnet18", 0), ("search=nothing", 0)])
 def test_fitted_models_count_and_show_the_cells_of_their_curves(browser, page, view, num):
     show(browser, page, f"#{view}")
-    assert browser.evaluate(COUNT.format("models")) == f"{num} of 15"
+    assert browser.evaluate(COUNT.format("models")) == f"{num} of 7"
     assert browser.evaluate("document.getElementById('models').matches('.is-off')") is (num == 0)
 
 

@@ -46,7 +46,13 @@ def block(page) -> dict:
 
 
 STACKS = ("bound", "contained")
-FIGURE = "#scaling figure[data-shows=efficiency_percent]"
+FIGURE = "#efficiency figure[data-shows=efficiency_percent]"
+
+
+def show_open(browser, page) -> None:
+    """Show a page with the folded figures of efficiency open."""
+    show(browser, page)
+    browser.evaluate("document.querySelector('#efficiency details').open = true")
 
 
 def saved(browser, place: str = FIGURE) -> tuple[str, bytes]:
@@ -67,7 +73,7 @@ def saved(browser, place: str = FIGURE) -> tuple[str, bytes]:
 
 
 def test_the_button_of_a_figure_saves_the_marks_that_are_drawn(browser, page, block):
-    show(browser, page)
+    show_open(browser, page)
     name, content = saved(browser)
     rows = list(csv.DictReader(io.StringIO(content.decode())))
     assert name == "efficiency-1.csv"
@@ -195,7 +201,7 @@ def point_at(browser, selector: str) -> None:
 
 
 def test_the_tooltip_has_all_marks_that_coincide_with_number_and_launches(browser, page, block):
-    show(browser, page)
+    show_open(browser, page)
     point_at(browser, f"{FIGURE} svg [data-cell]")
     cell = int(browser.evaluate(f"document.querySelector('{FIGURE} svg [data-cell]').dataset.cell"))
     name, percent = block["cells"]["name"][cell], block["texts"]["efficiency_percent"][cell]
@@ -219,7 +225,7 @@ PLACES = f"""(() => {{
 
 
 def test_no_tooltip_covers_an_open_cell(browser, page):
-    show(browser, page)
+    show_open(browser, page)
     places = browser.evaluate(PLACES)
     left = browser.evaluate("document.body.parentElement.clientWidth - 608")  # of the drawer
     [x, y], below = max(at for at in places if at[0] < left), max(places)

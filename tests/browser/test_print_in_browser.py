@@ -203,11 +203,11 @@ def test_no_bar_is_printed_over_a_number(planted_print):
 
 
 def test_figures_are_two_in_a_row(printed):
-    boxes = "[...document.querySelectorAll('#scaling figure')].map(f => f.getBoundingClientRect())"
+    boxes = "[...document.querySelectorAll('#communication figure')].map(f => f.getBoundingClientRect())"
     tops = printed.evaluate(f"{boxes}.filter(box => box.width).map(box => box.top)")  # others are folded
-    assert len(tops) == 3
-    assert tops[0] == tops[1] < tops[2]
-    assert printed.evaluate("document.querySelector('#scaling svg.chart').getBoundingClientRect().width") > 200
+    assert len(tops) == 2
+    assert tops[0] == tops[1]
+    assert printed.evaluate("document.querySelector('#communication svg.chart').getBoundingClientRect().width") > 200
 
 
 @pytest.fixture(params=["stacks", "five thousand", "comparison", "laptop"])

@@ -156,8 +156,8 @@ def test_segments_of_a_bar_are_separated_by_a_line_of_the_ground(browser, report
     assert all(width >= 1 and line == ground for width, line, ground in lines)
 
 
-def test_what_a_bar_of_the_timeline_tells_a_pointer_is_in_a_table(browser, report):
-    browser.open(report, 1280)
+def test_what_a_bar_of_the_timeline_tells_a_pointer_is_in_a_table(browser, reports):
+    browser.open(reports["cluster"], 1280)
     wait(lambda: browser.evaluate("document.documentElement.classList.contains('has-script')"))
     bars = browser.evaluate(
         "new Set([...document.querySelectorAll('#timeline svg [data-mark]')].map(e => e.ariaLabel.split(',')[0])).size"
