@@ -137,7 +137,7 @@ def _fastest(squares: list[Square]) -> Square:
     note = f"{title}, {place}: fastest {', '.join(sizes[number] for number in near)}{MIB};"
     note += f" slowest {slowest.column}, {percent_number(slowest.level)} % slower"
     state = "partial" if is_bad else "uncertain" if "uncertain" in states else ""
-    return Square(*at, text, state, cells, note, default.level, beside=f"+{100 * default.level:.0f}")
+    return Square(*at, text, state, cells, note, default.level, beside=f"+{percent_number(default.level)}")
 
 
 def section(data: ReportData) -> Section | None:
