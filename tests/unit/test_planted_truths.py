@@ -510,6 +510,20 @@ def test_a_timeout_beside_six_failures_of_another_cause_is_counted(tmp_path):
     assert (failed["num_failed"], failed["num_of_cause"], failed["others"]) == (7, 6, {"timeout": 1})
 
 
+def test_timeouts_beside_more_common_timeouts_are_not_called_failed(tmp_path):
+    cells = [train("resnet50", 1, 4, "ddp", n, **GPU) for n in (1, 25)]
+
+    def fault(spec: dict, repeat: int, _) -> tuple | None:
+        is_first = spec["parameters"]["bucket_cap_mb"] == 1
+        cause = "no record within 600 s (cell_seconds)" if is_first else "no cell started within 120 s"
+        return ("timeout", "measure" if is_first else "launch", cause) if is_first or repeat < 2 else None
+
+    data = analyse(plant(tmp_path / "r", gpu_campaign(cells, repeats=5), lambda *_: 0.1, fault))
+    line = next(line for line in Said(data).answer["lines"] if line["id"] == "failed")
+    assert line["values"]["others"] == {"timeout": 2}
+    assert re.search(r"other causes: (\d+) (\w+)", line["text"]).groups() == ("2", "timed")
+
+
 def test_exposed_communication_stands_in_the_line_on_scaling(tmp_path):
     cells = [train("resnet50", 1, 1, "none", None, **GPU), train("resnet50", 1, 4, "ddp", 25, **GPU)]
     folder = plant(tmp_path / "r", gpu_campaign(cells, repeats=5), lambda *_: 0.1)

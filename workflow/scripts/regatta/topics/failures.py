@@ -194,10 +194,7 @@ def _summary(data: ReportData, planned: pd.DataFrame) -> Finding:
         words |= {"what": what, "most": num if num < failed.total() else None}
         others = Counter(failed) - Counter({most["status"]: num})
         values["others"] = dict(others.most_common())
-        words["others"] = ", ".join(
-            f"{num} failed" if status == most["status"] else f"{num} {status_text(status)}"
-            for status, num in others.most_common()
-        )
+        words["others"] = ", ".join(f"{num} {status_text(status)}" for status, num in others.most_common())
         if num == 1 < failed.total():  # no cause is more common than the others
             words |= {
                 "statuses": ", ".join(f"{num} {status_text(of)}" for of, num in failed.most_common()),

@@ -85,9 +85,9 @@ KINDS = (
     Kind(
         *("slow_size", FAIR),
         lead="Bandwidth drop at one size: {size} takes up to {times} the time predicted by the other sizes ({names}).",
-        advice="Often a switch of algorithm or protocol. Measure neighboring sizes, also with another NCCL_ALGO or"
-        " NCCL_PROTO.",
-        next_step="measure sizes around {size}, also with another NCCL_ALGO or NCCL_PROTO",
+        advice="Often a switch of algorithm or protocol. Measure neighboring sizes, also with another algorithm or"
+        " protocol (NCCL_ALGO and NCCL_PROTO of NCCL).",
+        next_step="measure sizes around {size}, also with another algorithm or protocol",
         key="slow_sizes[]",
     ),
 )
