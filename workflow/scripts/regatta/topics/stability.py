@@ -180,7 +180,8 @@ def _between_launches(data: ReportData) -> list[Finding]:
             words |= {"where": pattern.text(data.device)} | counts
         found.append(Finding(kind, values, (source,), tuple(large.index), words=words))
     relative = ranges[(ranges["baseline"].isin(large.index) & (ranges["baseline"] != ranges["cell"])).fillna(False)]
-    if baselines := [cell for cell in large.index if cell in set(relative["baseline"])]:
+    baselines = [cell for cell in large.index if cell in set(relative["baseline"])]
+    if baselines and kind == "some_variation":  # else the machine is the cause
         values = {"num_relative": len(relative), "worst_ratio": Value(RANGE, float(large[baselines[0]]))}
         words, source = {"worst": data.names[baselines[0]]}, of_cells("cells", baselines)
         found.append(Finding("varying_baseline", values, (source,), tuple(baselines), words=words))
