@@ -33,6 +33,7 @@ from regatta.topics import (
 from regatta.topics.base import ReportData, invalid_cells
 from regatta.topics.comparison import comparison_section as comparison
 from regatta.topics.scaling import scaling_section as scaling
+from regatta.topics.scaling.scaling_findings import efficiency_findings
 
 SEEDS = range(30)
 CHECKED = (
@@ -289,11 +290,9 @@ def test_the_efficiency_at_the_largest_shape(case):
             assert values[1:] == ([None, None] if len(ends) > 1 else pytest.approx(row[1:], rel=1e-6))
     else:
         assert line.lead.endswith(("uncertain", "undecided", "too noisy"))
-    shown = {
-        finding.cells[0]: finding for kind in ("efficiency", "efficiency_uncertain") for finding in case.found[kind]
-    }
     specs = specs_of(case)
-    for cell, finding in shown.items():
+    for finding in (of for of in efficiency_findings(case.data) if of.kind != "baseline_suspect"):
+        cell = finding.cells[0]
         ranks, ratio, low, high = found[specs[cell]["model"], specs[cell]["stack"]]
         assert finding.values["efficiency"].estimate == pytest.approx(ratio, rel=1e-6)
         assert specs[cell]["ranks"] == ranks

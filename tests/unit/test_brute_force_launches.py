@@ -20,6 +20,8 @@ from test_brute_force import (
 )
 from typed import cell_row
 
+from regatta.topics.scaling.scaling_findings import efficiency_findings
+
 SEEDS = range(12)
 
 
@@ -35,7 +37,8 @@ def case(request):
 
 
 def test_an_efficiency_has_an_interval_whose_width_decides_whether_it_is_uncertain(case):
-    found = {f.cells[0]: f for kind in ("efficiency", "efficiency_uncertain") for f in case.found[kind]}
+    kinds = ("efficiency", "efficiency_uncertain")
+    found = {of.cells[0]: of for of in efficiency_findings(case.data) if of.kind in kinds}
     expected = {ratio: (low, high) for _, ratio, low, high in efficiencies(case).values()}
     assert len(found) == len(expected)
     for finding in found.values():

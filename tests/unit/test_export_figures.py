@@ -112,11 +112,10 @@ def test_legends_are_inside_the_drawing_and_rows_have_the_height_of_text(tmp_pat
     figures = [figure for figure in drawn_figures(data) if figure.chart.form in ("stacked", "hosts")]
     assert {figure.id for figure in figures} == {"losses", "gantt"}
     export_figures(figures, data, tmp_path / "figures", FORMS[kind])
-    least = {"losses": 20 * FORMS[kind].text_pt / 72, "gantt": 8 * FORMS[kind].text_pt / 72}  # their rows
-    for name, num_legends, beyond, height_in in drawn:
+    for name, num_legends, beyond, height_in in drawn:  # each has eight rows
         assert beyond < 0.005, name
         assert num_legends or name != "gantt"
-        assert height_in >= least[name]
+        assert height_in >= 8 * FORMS[kind].text_pt / 72
 
 
 def text_of_pdf(content: bytes) -> str:

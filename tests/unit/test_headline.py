@@ -151,6 +151,8 @@ def styles_by(data, values):
     """
     colors, found = {}, {}
     for figure in drawn_figures(data):
+        if figure.chart.form == "stacked":  # its colors are parts
+            continue
         of_figure = {}
         for name, style in figure.chart.styles.items():
             of = {values[cell] for cell in figure.chart.of(name).get("cell", ()) if cell in values}

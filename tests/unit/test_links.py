@@ -205,7 +205,7 @@ def test_findings_say_the_percentage_and_the_section_the_links_with_their_source
     data = linked_report(tmp_path / "r", [nccl_cell(2**30, 2, 4), nccl_cell(2**30, 2, 4, "all_gather")])
     found = communication.findings(data)
     [row, _] = data.cells_of("collective").sort_values("operation", ascending=False).itertuples()
-    assert [finding.kind for finding in found] == ["communication", "bandwidth", "bandwidth"]
+    assert [finding.kind for finding in found] == ["communication", "bandwidth"]
     assert found[1].cells == (row.cell,)  # all-reduce comes first
     assert found[1].values["peak_ratio"].estimate == pytest.approx(row.busbw_gb_per_s / 175)
     lead = communication.section(data).lead

@@ -128,19 +128,17 @@ def test_a_refused_curve_has_no_row(tmp_path):
     assert [table.sources for table in section.tables] == [("communication_models",)]
 
 
-def test_models_and_findings_have_the_cells_of_their_curves(tmp_path):
+def test_models_have_the_cells_of_their_curves(tmp_path):
     data = analyse(write_results(tmp_path / "r", laptop_campaign(), LAPTOP))
     of = {cell.id: cell.benchmark for cell in data.campaign.cells}
     [table] = fits.section(data).tables
     assert [(len(cells), {of[cell] for cell in cells}) for cells in table.cells] == [(7, {"collective"})]
-    found = {finding.kind: finding.cells for finding in fits.findings(data)}
-    assert set(found["crossover_size"]) == set(table.cells[0])
 
 
 def test_curves_with_too_few_launches_have_no_row(tmp_path):
     data = analyse(write_failing(tmp_path / "r"))
     assert [table.sources for table in fits.section(data).tables] == [("communication_models",)]
-    assert {finding.kind for finding in fits.findings(data)} == {"crossover_size"}
+    assert fits.findings(data) == []
 
 
 def test_an_operation_is_latency_bound_up_to_a_size_at_the_largest_shape(tmp_path):
@@ -154,16 +152,13 @@ def test_an_operation_is_latency_bound_up_to_a_size_at_the_largest_shape(tmp_pat
     ]
     machine = replace(CLUSTER, noise=1e-4, slowdown={"second": 1.3})
     data = analyse(write_results(tmp_path / "r", make_campaign(cells, device="cuda"), machine))
-    gather, reduce = (finding for finding in fits.findings(data) if finding.kind == "crossover_size")
-    assert (reduce.values["operation"], reduce.values["world_size"]) == ("all_reduce", 8)
-    gather, reduce, models = gather.values, reduce.values, data.tables["communication_models"]
+    (gather, reduce), models = fits.crossover_sizes(data), data.tables["communication_models"]
+    assert (reduce["operation"], reduce["world_size"]) == ("all_reduce", 8)
     for values, factor in ((reduce, 2 * 7 / 8), (gather, 7 / 8)):
         size = 8 * CLUSTER.latency_s * CLUSTER.bytes_per_s / factor  # a stack that is slower in all has the same
         assert values["low_bytes"] == pytest.approx(size, rel=0.02)
         assert values["high_bytes"] == pytest.approx(size, rel=0.02)
-        assert values["low_s"] == pytest.approx(8 * CLUSTER.latency_s, rel=0.02)
-        assert values["high_s"] == pytest.approx(1.3 * 8 * CLUSTER.latency_s, rel=0.02)
-        assert (values["num"], values["stacks"]) == (2, ["first", "second"])
+        assert values["stacks"] == ["first", "second"]
         curves = models[(models["operation"] == values["operation"]) & (models["world_size"] == 8)]
         assert values["low_bytes"] <= curves["half_bandwidth_bytes"].min()
         assert values["high_bytes"] >= curves["half_bandwidth_bytes"].max()
@@ -171,23 +166,21 @@ def test_an_operation_is_latency_bound_up_to_a_size_at_the_largest_shape(tmp_pat
     assert line.values["latency_bound_below_bytes"] == [reduce["low_bytes"], reduce["high_bytes"]]
 
 
-def test_stacks_whose_crossover_sizes_differ_have_a_finding_each(tmp_path):
+def test_stacks_whose_crossover_sizes_differ_have_one_each(tmp_path):
     """The table of two stacks of which one has ten times the latency: a B is ten times as large."""
     cells = [collective_cell(1024 * 4**i, 2, 4, stack=stack) for stack in ("first", "second") for i in range(11)]
     data = analyse(write_results(tmp_path / "r", make_campaign(cells), replace(CLUSTER, noise=1e-4)))
     models = data.tables["communication_models"]
     columns = ["latency_a_s", "latency_a_low_s", "latency_a_high_s", "half_bandwidth_bytes"]
     models.loc[models["stack"] == "second", columns] *= 10
-    first, second = (finding for finding in fits.findings(data) if finding.kind == "crossover_size")
-    assert (first.values["stacks"], second.values["stacks"]) == (["first"], ["second"])
-    assert second.values["low_bytes"] == pytest.approx(10 * first.values["low_bytes"], rel=0.05)
+    first, second = fits.crossover_sizes(data)
+    assert (first["stacks"], second["stacks"]) == (["first"], ["second"])
+    assert second["low_bytes"] == pytest.approx(10 * first["low_bytes"], rel=0.05)
     line = lines_of(data)["communication"]
-    assert line.values["latency_bound_below_bytes"] in [
-        [finding.values["low_bytes"], finding.values["high_bytes"]] for finding in (first, second)
-    ]
+    assert line.values["latency_bound_below_bytes"] in [[of["low_bytes"], of["high_bytes"]] for of in (first, second)]
 
 
-def test_a_custom_algorithm_has_no_finding_on_its_latency(tmp_path):
+def test_a_custom_algorithm_has_no_crossover_size(tmp_path):
     cells = [collective_cell(1024 * 4**i, 1, 4, algorithm="ring") for i in range(11)]
     data = analyse(write_results(tmp_path / "r", make_campaign(cells), CLUSTER))
-    assert fits.findings(data) == []
+    assert fits.crossover_sizes(data) == []

@@ -30,6 +30,7 @@ from synthetic_waits import write_waits
 from regatta.report.explore import decoded
 from regatta.topics.failures import groups_of
 from regatta.topics.scaling import scaling_section as scaling
+from regatta.topics.scaling.scaling_findings import efficiency_findings
 
 GPU = {"device": "cuda", "backend": "nccl", "cluster": "gh200"}
 MODELS = ("resnet18", "resnet34", "resnet50", "resnet101", "mobilenet_v3_small")
@@ -69,7 +70,7 @@ def laptop(tmp_path_factory) -> Said:
 def test_a_laptop_has_its_efficiency_and_where_it_is_lost(laptop):
     values = laptop.lines["scaling"]
     assert (values["world_size"], values["num_workloads"], values["num_uncertain"]) == (2, 2, 0)
-    found = [one.values["efficiency"] for one in scaling.TOPIC.findings(laptop.data) if one.kind == "efficiency"]
+    found = [one.values["efficiency"] for one in efficiency_findings(laptop.data) if one.kind == "efficiency"]
     assert [one.low <= EFFICIENCY <= one.high for one in found] == [True] * 2
     assert (values["lowest_ratio"], values["highest_ratio"]) == tuple(one.estimate for one in found)
     assert set(values["largest_losses"].values()) == {"intra_node_ratio"}
@@ -361,7 +362,7 @@ def test_every_count_agrees_with_the_tables(said):
 
 
 def losses(said: Said) -> set[str]:
-    found = [one.values for one in scaling.TOPIC.findings(said.data) if "losses_ratio" in one.values]
+    found = [one.values for one in efficiency_findings(said.data)]
     return {part for values in found for part in values["losses_ratio"].keys() - values["noise"]}
 
 

@@ -13,22 +13,23 @@ from regatta.report.chart import GRID, GROUND, MARK, Chart, Medium, Style
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Canvas
 
-HOST, THIN_HOST, MANY_HOSTS = 1.4, 0.75, 16  # height of a row of at most so many hosts, and of more
+MOST_BESIDE = 18  # characters of a name beside its bar: longer ones would leave no room for bars on a phone
+HOST, THIN_HOST, MANY_HOSTS = 1.0, 0.75, 16  # height of a row of at most so many hosts, and of more
 LEAST_SHARE, LEAST_FAILED = 0.06, 0.003  # of all runs: width of one, for its label; of failures, so that they are seen
 
 
 def draw_stacked(canvas: "Canvas", chart: Chart, medium: Medium) -> None:
     """Draw a stacked bar for each cell, below the name of its group, with the values of its parts beside it.
 
-    If each group has one bar, the name of the group is beside it. A negative part is written, but not drawn.
+    If each group has one bar and a short name, this is beside it. A negative part is written, but not drawn.
     """
     frame, text_pt = chart.frame, medium.text_pt
     bars = [of for _, of in frame.groupby(chart.cell, sort=False)]
     groups, labels = ([of[name].iloc[0] for of in bars] for name in ("group", "y"))
     common, rows = "", []  # (name, bar); without a bar: a heading
-    if len({*groups}) == len(bars):
-        common, labels = forms.split_common([SEPARATOR.join(of) for of in zip(groups, labels, strict=True)])
-        labels, groups = [forms.in_two_lines(label, forms.MOST_NAME) for label in labels], []
+    shared, names = forms.split_common([SEPARATOR.join(of) for of in zip(groups, labels, strict=True)])
+    if len({*groups}) == len(bars) and max(map(len, names)) <= MOST_BESIDE:
+        common, labels, groups = shared, names, []
     for number, (label, bar) in enumerate(zip(labels, bars, strict=True)):
         rows += [(groups[number], None)] if groups and groups[number] not in groups[:number] else []
         rows.append((label, bar))
@@ -44,7 +45,7 @@ def draw_stacked(canvas: "Canvas", chart: Chart, medium: Medium) -> None:
         place = 3.7 * text_pt * (column + 0.9)
         look = {"xycoords": "axes fraction", "va": "bottom", "ha": "right"} | forms.OFFSET
         axes.annotate("\N{BLACK SQUARE}", (1, 1), (place, 3.1 * text_pt), color=style.color, **look)
-        axes.annotate(head.replace("-", "-\n"), (1, 1), (place, 4), **look)
+        axes.annotate(head.replace("-", "-\n").replace(" ", "\n"), (1, 1), (place, 4), **look)
         for number, of in enumerate(shares):
             if of:
                 text = "\N{EN DASH}" if math.isnan(of[head]) else with_minus_signs(chart.x.value(of[head]))
@@ -53,7 +54,7 @@ def draw_stacked(canvas: "Canvas", chart: Chart, medium: Medium) -> None:
         if bar is None:
             forms.beside(axes, number, name, 0, medium, 3 * text_pt, ha="left", fontweight="bold")
         else:
-            forms.beside(axes, number, name.replace("\n", " "), 0, medium)
+            forms.beside(axes, number, name, 0, medium)
     forms.lay_out(canvas, medium, common)
     for number, (_, bar) in enumerate(rows):
         if bar is not None:

@@ -164,7 +164,7 @@ KINDS = (
         *("bucket", SUMMARY),
         lead=(
             "Bucket size: any; these differ by at most {equal} (95 % CI)",
-            "Bucket size: uncertain, may cost up to {upper}",
+            "Bucket size: no winner yet; the choice costs up to {upper}",
             "Bucket size: best is {best}",
             "Bucket size: undecided, one launch per cell",
         ),
@@ -175,7 +175,7 @@ KINDS = (
             "undecided in {num_untested} of {num_workloads} {groups}",
             "undecided: {undecided_mb:g} MiB",
             (
-                "{worst_bucket_cap_mb:g} MiB: up to {worst_cost_ratio:number} slower (worst of {num_several} {groups})",
+                "{worst_bucket_cap_mb:g} MiB: {up_to} {worst_cost_ratio:number} slower",
                 "{worst_bucket_cap_mb:g} MiB: {worst_cost_ratio:number} slower ({worst_cost_ratio:ends})",
             ),
         ),
@@ -245,7 +245,7 @@ def _summary(groups: list[list[dict]], settings: SettingsOfCells) -> Finding:
         values |= {"worst_bucket_cap_mb": worst["bucket_cap_mb"], "worst_cost_ratio": settings[worst["cell"]].value}
     words = {
         "num_agreeing": num_best if num_best < len(near) else None,
-        "num_several": len(near) if len(near) > 1 else None,
+        "up_to": "up to" if len(near) > 1 else "",
         "num_untested": len(groups) - len(tested) if tested else None,
         "num_workloads": len(groups),
         "groups": groups_text(groups),

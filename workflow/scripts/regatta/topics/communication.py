@@ -21,7 +21,7 @@ from regatta.topics.base import ReportData, Topic
 from regatta.topics.fitted_models import crossover_sizes
 
 ALGORITHM_BYTES = next(column for column in MEMORY if column.name == "algorithm_bytes")
-MOST_FINDINGS = 2
+MOST_FINDINGS = 1
 MOST_FIGURES_OPEN = 4  # of bandwidth; of more, those of two operations beside an overview
 MOST_LINES = 8  # of one panel: more shapes and stacks are hard to distinguish
 BETWEEN = {"gpus": "from a GPU to the others of its node", "gpu_pair": "between two GPUs", "nodes": "per node"}
@@ -114,10 +114,10 @@ KINDS = (
     Kind(
         *("communication", SUMMARY),
         lead=(
-            "Communication: {busbw_gb_per_s:number} bus bandwidth at {message}",
+            "Communication: {busbw_gb_per_s:number} bus bandwidth at {message} ({busbw_gb_per_s:ends})",
             "Communication: {time_s} per call",
         ),
-        parts=("{busbw_gb_per_s:ends}", "{name}", "half of the peak bandwidth needs messages of {crossover}"),
+        parts=("{name}", "half of the peak bandwidth needs messages of {crossover}"),
         term="Bandwidth",
         help="algbw = S / t. S: bytes of one rank's buffer, or the sum over ranks (all_gather, reduce_scatter,"
         f" all_to_all). t: time per call of pipelined calls. Latency: one blocking call. busbw: {BUSBW.help}.",
@@ -129,7 +129,7 @@ KINDS = (
             "{name}: {busbw_gb_per_s:number} bus bandwidth, {time} per call.",
             "{name}: {time} per call.",
         ),
-        parts=("The {rank} mean of the {compared} cells on {shapes}.", "Within noise, or undecided: {near}."),
+        parts=("The {rank} of {compared} cells on {shapes}.", "Within noise, or undecided: {near}."),
     ),
     Kind(
         *("above_peak", FAIR),
@@ -180,12 +180,11 @@ def _summary(data: ReportData, best: Finding) -> Finding:
     values, same = {"time_s": best.values["time"], BUSBW.name: best.values.get(BUSBW.name)}, ("operation", "world_size")
     values |= {"num_launches": values["time_s"].num_launches, "latency_bound_below_bytes": None}
     words = best.words | {"name": data.cell_names[best.cells[0]].without("message_bytes").full}
-    found = [one for one in crossover_sizes(data) if all(one.values[name] == best.values[name] for name in same)]
-    sizes = {"/".join(one.values["stacks"]): one.words["size"] for one in found}
-    words["crossover"] = found[0].words["size"] if len(found) == 1 else sizes
+    found = [one for one in crossover_sizes(data) if all(one[name] == best.values[name] for name in same)]
+    words["crossover"] = found[0]["size"] if len(found) == 1 else {"/".join(of["stacks"]): of["size"] for of in found}
     for one in found:
-        if best.values["stack"] in one.values["stacks"]:
-            values["latency_bound_below_bytes"] = [one.values["low_bytes"], one.values["high_bytes"]]
+        if best.values["stack"] in one["stacks"]:
+            values["latency_bound_below_bytes"] = [one["low_bytes"], one["high_bytes"]]
     return Finding("communication", values, best.sources, best.cells, words=words)
 
 

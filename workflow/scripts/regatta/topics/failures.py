@@ -13,8 +13,8 @@ from regatta.core.names import PLACE as IN_NAMES
 from regatta.core.names import SEPARATOR, CellName
 from regatta.core.patterns import LEAST_AFFECTED, Pattern, axes_of, find_pattern, launches_text
 from regatta.core.text import UNKNOWN, is_unknown, natural, one_line, plural, rank_time, shape, status_text
-from regatta.kit.columns import TEXT, Column, Columns, in_file
-from regatta.kit.kinds import NOTE, RESULT, SUMMARY, Kind, Value
+from regatta.kit.columns import TEXT, Columns, in_file
+from regatta.kit.kinds import NOTE, RESULT, SUMMARY, Kind
 from regatta.report.cell_launches import HOST, same_host
 from regatta.report.findings import PROBLEMS, Finding, Source, file_of, of_runs
 from regatta.report.page import NO_RECORD, STATUSES, shown_status
@@ -39,8 +39,6 @@ RANK = r"\b(?:rank|task) (\d+)"  # that a cause names
 NUMBER = re.compile(r"\d+(\.\d+)?")  # sizes, ports, ranks and times vary for one cause
 PLACE = ("nodes", "gpus_per_node", "stack")
 MOST_OF_CAUSE = 60  # characters, in the summary
-LEAST_IDLE_RATIO = 0.01  # of the allocated time; less is not shown
-SHARE = Column("share_ratio", shown_as="%", figures=2)
 
 
 def failures_table(measurements: pd.DataFrame) -> pd.DataFrame:
@@ -94,7 +92,6 @@ KINDS = (
             "other causes: {others}",
             "{missing}",
             ("{lost} lost to failures, and {num_lost_unknown:failure} of unknown duration", "{lost} lost to failures"),
-            "{idle} idle ({idle_ratio:number} of the allocated time; {measuring_ratio:number} was measuring)",
             "{loaded}",
         ),
         next_step=(
@@ -163,12 +160,7 @@ def _summary(data: ReportData, planned: pd.DataFrame) -> Finding:
     values["allocated_hours"] = hours["total"] or None
     words = {"missing": [f"{num} {status_text(status)}" for status, num in missing.items()] if failed else []}
     words["mark"] = "failed" if failed else "complete" if len(planned) and not missing else "missing"
-    idle = hours["idle"] if hours["total"] and hours["idle"] / hours["total"] >= LEAST_IDLE_RATIO else 0
-    longer = max(lost or 0, idle)
-    words["lost"] = rank_time(lost, data.device, longer) if failed and lost is not None else ""
-    if idle:
-        words |= {f"{name}_ratio": Value(SHARE, hours[name] / hours["total"]) for name in ("idle", "measuring")}
-        words["idle"] = rank_time(idle, data.device, longer)
+    words["lost"] = rank_time(lost, data.device) if failed and lost is not None else ""
     if failed:
         words["imported"] = failed.total() if data.campaign.imported else None
         groups = [group for group in groups_of(data) if group["status"] not in NO_RECORD]

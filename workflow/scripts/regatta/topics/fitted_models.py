@@ -8,8 +8,7 @@ from dataclasses import replace
 
 import pandas as pd
 
-from regatta.core.names import PLACE, SEPARATOR, CellName, cell_names
-from regatta.core.text import duration, ranks_word, size, three
+from regatta.core.text import ranks_word, size, three
 from regatta.kit.columns import TEXT, Column
 from regatta.kit.kinds import FAIR, RESULT, Kind, Value
 from regatta.report.findings import Finding, of_rows
@@ -60,15 +59,13 @@ def section(data: ReportData) -> Section | None:
     return Section(lead, tables=shown) if shown else None
 
 
+MODEL = (
+    "Latency\N{EN DASH}bandwidth model",
+    "T(S) = a + c √S + S/B, fitted to the latencies of a collective by robust least squares on logarithms. Messages"
+    " below the size at which algbw is B/2 are latency-bound; if the ranges of all stacks and data types overlap, one"
+    " size is shown for all. Intervals: from launches or from residuals, the wider of the two.",
+)
 KINDS = (
-    Kind(
-        *("crossover_size", RESULT),
-        lead="{name}: half of the peak bandwidth needs messages of {size} (latency {latency} per call).",
-        term="Latency\N{EN DASH}bandwidth model",
-        help="T(S) = a + c √S + S/B, fitted to the latencies of a collective by robust least squares on logarithms."
-        " Messages below the size at which algbw is B/2 are latency-bound; if the ranges of all stacks and data types"
-        " overlap, one size is shown for all. Intervals: from launches or from residuals, the wider of the two.",
-    ),
     Kind(
         *("scaling_law", RESULT),
         lead="{name}: serial share {sigma_ratio:number} ({sigma_ratio:ends}); Amdahl's law fits within"
@@ -94,8 +91,8 @@ KINDS = (
 
 
 def findings(data: ReportData) -> list[Finding]:
-    """Return drops at one size, the latency/bandwidth crossover of each operation, and the scaling law."""
-    return [*_slow_sizes(data), *crossover_sizes(data), *_scaling_law(data)]
+    """Return drops at one size, and the scaling law."""
+    return [*_slow_sizes(data), *_scaling_law(data)]
 
 
 def _slow_sizes(data: ReportData) -> Iterator[Finding]:
@@ -111,8 +108,9 @@ def _slow_sizes(data: ReportData) -> Iterator[Finding]:
         yield Finding("slow_size", values, (of_rows("communication_models", of_size),), tuple(slow), words=words)
 
 
-def crossover_sizes(data: ReportData) -> list[Finding]:
-    """Return for each operation of the library, at the largest shape, the size at which latency is half of the cost.
+def crossover_sizes(data: ReportData) -> list[dict]:
+    """Return for each operation of the library, at the largest shape, the size at which latency is half of the cost:
+    `low_bytes`, `high_bytes`, and `size` as a text.
 
     One for all stacks and data types if their ranges overlap, else one for each.
     """
@@ -122,32 +120,16 @@ def crossover_sizes(data: ReportData) -> list[Finding]:
     for end, name in ((1, "low_bytes"), (2, "high_bytes")):
         a, c, rate = (known[column.names[end]].astype(float).fillna(0) for column in latency_model.PARAMETERS)
         known[name] = latency_model.half_bandwidth(a, c, rate * BYTES_PER_GB)
-    for _, rows in known.groupby("operation", sort=False):
+    for operation, rows in known.groupby("operation", sort=False):
         places = list(zip(rows["world_size"], rows["nodes"], rows["gpus_per_node"], strict=True))
         rows = rows[[place == max(places) for place in places]]
         is_one = rows["low_bytes"].max() <= rows["high_bytes"].min()
-        names = cell_names(rows.to_dict("records"), "collective")
-        for part, name in zip([rows] if is_one else [rows.loc[[at]] for at in rows.index], names, strict=False):
-            found.append(_crossover(data, part, name, () if is_one else ("dtype", *PLACE)))
+        for part in [rows] if is_one else [rows.loc[[at]] for at in rows.index]:
+            low, high = float(part["low_bytes"].min()), float(part["high_bytes"].max())
+            values = {"operation": operation, "world_size": max(places)[0], "stacks": sorted(set(part["stack"]))}
+            values |= {"low_bytes": low, "high_bytes": high, "size": _range(size(int(low)), size(int(high)))}
+            found.append(values)
     return found
-
-
-def _finding(data: ReportData, kind: str, values: dict, table: str, rows: pd.DataFrame, words: dict) -> Finding:
-    """Return a finding on rows of a table of models, with the cells of their curves."""
-    return Finding(kind, values, (of_rows(table, rows),), cells_of_curves(data, table, rows), words=words)
-
-
-def _crossover(data: ReportData, rows: pd.DataFrame, name: CellName, fields: tuple[str, ...]) -> Finding:
-    """Return the crossover of some curves, from the lowest to the highest end of all. fields: named, besides shape."""
-    values = {"operation": rows["operation"].iloc[0], "world_size": int(rows["world_size"].iloc[0]), "num": len(rows)}
-    values |= {"stacks": sorted(set(rows["stack"]))}
-    values |= {"low_bytes": float(rows["low_bytes"].min()), "high_bytes": float(rows["high_bytes"].max())}
-    values |= {"low_s": float(rows["latency_a_low_s"].min()), "high_s": float(rows["latency_a_high_s"].max())}
-    parts = (name.parts["subject"], f"{name.parts['shape']} {name.ranks}", name.say(*fields))
-    words = {"name": SEPARATOR.join(filter(None, parts))}
-    words |= {"size": _range(size(int(values["low_bytes"])), size(int(values["high_bytes"])))}
-    words |= {"latency": _range(duration(values["low_s"]), duration(values["high_s"]))}
-    return _finding(data, "crossover_size", values, "communication_models", rows, words)
 
 
 def _scaling_law(data: ReportData) -> list[Finding]:
@@ -160,7 +142,8 @@ def _scaling_law(data: ReportData) -> list[Finding]:
         values = {name: Value.of(row, column) for name, column in columns.items()}
         values |= {"num_ranks": int(row.extrapolated_world_size)}
         words = {"name": row.name, "ranks": ranks_word(data.device)}
-        found.append(_finding(data, "scaling_law", values, "scaling_models", first, words))
+        cells, source = cells_of_curves(data, "scaling_models", first), of_rows("scaling_models", first)
+        found.append(Finding("scaling_law", values, (source,), cells, words=words))
     return found
 
 
@@ -175,4 +158,4 @@ MODELS_OF_CALLS = TableSpec.of(
     latency_model.COMMUNICATION_MODELS, latency_model.communication_models_table, "cells", "measurements"
 )
 TABLES = {"scaling_models": MODELS_OF_SCALING, "communication_models": MODELS_OF_CALLS}
-TOPIC = Topic("models", "Fitted models", TABLES, section, findings, kinds=KINDS)
+TOPIC = Topic("models", "Fitted models", TABLES, section, findings, KINDS, (MODEL,))

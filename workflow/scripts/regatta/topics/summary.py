@@ -20,6 +20,7 @@ from regatta.topics.base import ReportData, invalid_cells, once_per_report, unre
 from regatta.topics.comparison.comparison_section import change_by_pair
 from regatta.topics.stability import LIMIT, counts_of_variation
 
+INCLUDED = "slow node included"
 # Word of a mark -> its sign and CSS class. What is unknown or open is never good.
 MARKS = {
     "complete": ("\N{CHECK MARK}", "good"),
@@ -35,6 +36,7 @@ MARKS = {
     "missing": ("\N{WHITE CIRCLE}", "bad"),
     "fair": ("\N{WARNING SIGN}", "warn"),  # confidence
     "low": ("\N{WARNING SIGN}", "warn"),
+    INCLUDED: ("\N{WHITE CIRCLE}", "warn"),
     "slow": ("\N{BLACK UP-POINTING TRIANGLE}", "warn"),
     "failed": ("\N{MULTIPLICATION X}", "bad"),
 }
@@ -46,7 +48,7 @@ KINDS_OF_STACKS = {"contained": "image", "bind-mounted": "image with libraries o
 NOTHING_OPEN = "all is "
 EXTEND = NOTHING_OPEN + "measured; to add cells, edit the campaign file, then `{run}`: only new cells are measured"
 INDEX = NOTHING_OPEN + "imported; to compare it with other campaigns: `make index`"
-STRETCH = {"lines": 1.55, "rows": 1.2}  # of its height, by its form: beside six or seven facts
+STRETCH = {"lines": 1.7, "rows": 1.2}  # of its height, by its form: beside six or seven facts
 WHERE = "run commands in Regatta's folder"
 ELSEWHERE = "run commands in the folder that contains results/"
 SETTING = re.compile(r"`(\w+): (\[?)([^`\]]+)\]?`")  # in a next step
@@ -109,7 +111,7 @@ def _with_trust(data: ReportData, finding: Finding) -> Finding:
     on. Lines of topics that judge validity do not depend on it.
     """
     is_judge = any(topic.is_judge and finding.declared in topic.kinds for topic in data.topics)
-    num_warned = len(unreliable_cells(data).intersection(finding.cells))
+    num_warned, words = len(unreliable_cells(data).intersection(finding.cells)), {}
     if is_judge or not num_warned:
         return finding
     if invalid_cells(data).isdisjoint(finding.cells):
@@ -119,14 +121,15 @@ def _with_trust(data: ReportData, finding: Finding) -> Finding:
         doubt = "no cell without a warning"
         values = {"unreliable": doubt}
     found = [of for of in data.findings if of.rank in (LOW, FAIR) and not set(of.cells).isdisjoint(finding.cells)]
-    part = "confidence {confidence}: {doubt}"
     if all(of.words.get("included") for of in found):  # one alarm per cause; what was lost says more
         included = dict.fromkeys(data.places[cell] for cell in finding.cells if cell in data.places)
-        part, doubt = "{doubt}", "" if finding.values.get("slow_node") else f"includes {joined(list(included))}"
+        doubt = "" if finding.values.get("slow_node") else f"includes {joined(list(included))}"
+        words = {"mark": INCLUDED} if finding.mark == "measured" else {}
     else:
         values["confidence"] = LOW if any(of.rank == LOW for of in found) else FAIR
-    kind = replace(finding.declared, parts=(*finding.declared.parts, part))
-    return replace(finding, declared=kind, values=finding.values | values, words=finding.words | {"doubt": doubt})
+    kind = replace(finding.declared, parts=(*finding.declared.parts, "{doubt}"))
+    words = finding.words | words | {"doubt": doubt}
+    return replace(finding, declared=kind, values=finding.values | values, words=words)
 
 
 def subject(data: ReportData) -> Finding:

@@ -131,8 +131,8 @@ KINDS = (
     ),
     Kind(
         *("not_interleaved", FAIR),
-        lead="Not interleaved: both sides ran one after the other in {num} of {num_pairs:compared pair/compared pairs}"
-        " ({axis}); drift could look like a difference.",
+        lead="Not interleaved: one side ran after the other in {num} of {num_pairs:pair/pairs} ({axis}); drift could"
+        " look like a difference.",
         advice="Measure both sides in one new campaign, which alternates between stacks.",
         next_step="measure both sides in one campaign with a new name, so that their launches alternate",
     ),

@@ -11,8 +11,8 @@ from regatta.core.names import PLACE, SEPARATOR, CellName
 from regatta.core.text import is_unknown, natural, plural, rank_word, ranks_word, with_minus_signs
 from regatta.core.verdicts import Verdict
 from regatta.kit.columns import Column, Row, launches, table_rows
-from regatta.kit.kinds import FAIR, RESULT, SUMMARY, Kind, Value
-from regatta.report.findings import Finding, Source, of_cells, percent_number
+from regatta.kit.kinds import FAIR, RESULT, SUMMARY, Kind, Value, filled
+from regatta.report.findings import Finding, of_cells, percent_number
 from regatta.store.waits import COMPUTE, LAG_RATIO
 from regatta.tables.baselines import (
     EFFICIENCY,
@@ -39,30 +39,31 @@ from regatta.topics.base import (
 )
 
 WORKLOAD = [name for name, axis in axes_of("train_step").items() if not axis.is_series]
-MOST_EFFICIENCIES, MOST_THROUGHPUTS = 4, 3  # among the findings
+MOST_EFFICIENCIES = 4  # among the findings
 MOST_LAUNCHES = 100  # that are advised
 ROUNDING = 1e-3  # the product of the factors may differ from the efficiency by the rounding of the tables
 LEAST_RANGE = 0.05  # of efficiencies, from which their workloads are named
 LEAST_EXPOSED = 0.1  # share of the step, above which the summary names exposed communication
 SLOW_NODE = Column("slow_node_ratio", "slow node", shown_as="%", figures=2)
 LOSSES = (*PARTS_OF_LOSS, SLOW_NODE)
-UP_TO = "Up to {without_slow_node_ratio:number} without {slow_node}."
+WITHOUT = "up to {without_slow_node_ratio:number} without {slow_node}"
 SUSPECT_RATIO = 1.1  # an efficiency above says that the baseline was slow
 
 KINDS = (
     Kind(
         *("scaling", SUMMARY),
         lead=(
+            "{what} on {on}: {range}, {without}",
             "{what} on {on}: {range}",
+            "{what} on {on}: {lowest_ratio}, {without}",
             "{what} on {on}: {lowest_ratio}",
             "{what} on {on}: {best_open}: {unknown}",
             "{what} on {on}: {unknown}",
         ),
         parts=(
             "lowest: {lowest}, highest: {highest}",
-            "losses: {losses} percentage points",
+            "lost: {losses} percentage points",
             "exposed communication: up to {exposed_share_ratio:number} of the step",
-            UP_TO.lower().removesuffix("."),
             "more launches are needed: {open}",
             "baseline implausible, as the efficiency is above 110 %: {suspect}",
             "no result on {missing_size} {ranks}: {missing}",
@@ -80,7 +81,7 @@ KINDS = (
     Kind(
         *("efficiency", RESULT),
         lead="{name}: {efficiency:number} scaling efficiency ({efficiency:ends}).",
-        parts=("Losses: {losses} percentage points.", UP_TO, *FASTEST),
+        parts=("Losses: {losses} percentage points.", f"U{WITHOUT[1:]}.", *FASTEST),
         term="Efficiency",
         help="Throughput per rank relative to that of the baseline cell: the product of DDP, X(1) / X_none(1),"
         " intra-node, X(g) / (g X(1)), and inter-node, X(kg) / (k X(g)), for throughput X on k nodes of g ranks. Losses"
@@ -99,24 +100,19 @@ KINDS = (
         advice="Check the baseline's launches for other load, too few cores or memory. Measure it again.",
         next_step="check the baselines, then raise `repeats`",
     ),
-    Kind("throughput", RESULT, "{name}: {throughput_samples_per_s}.", ("No {missing}.",)),
-    Kind("lowest", RESULT, "Listed: lowest {num} of {num_groups:efficiency/efficiencies}."),
 )
 
 
 def findings(data: ReportData) -> list[Finding]:
-    """Return the summary, and the lowest efficiencies of workloads and stacks; without any, throughputs."""
-    found = efficiency_findings(data)
-    if not found:
-        return _throughputs(data)
-    # Uncertain ones come after those that say how much is lost.
-    found = sorted(found, key=lambda item: (item.kind == "efficiency_uncertain", item.values["efficiency"].estimate))
-    results = [finding for finding in found if finding.kind != "baseline_suspect"]
-    shown = results[:MOST_EFFICIENCIES]
-    if len(results) > len(shown):
-        source = Source("cells.csv", what="all rows with an efficiency")
-        shown.append(Finding("lowest", {"num": len(shown), "num_groups": len(results)}, (source,)))
-    return [_summary(data), *shown, *(finding for finding in found if finding.kind == "baseline_suspect")]
+    """Return the summary, and the efficiencies that the throughput breakdown lacks; without any, the throughput."""
+    if not (found := efficiency_findings(data)):
+        return _throughput(data)
+    found = sorted(found, key=lambda item: item.values["efficiency"].estimate)
+    others = {name: [of for of in found if of.kind == name] for name in ("efficiency_uncertain", "baseline_suspect")}
+    drawn = {bar.cell for bar in loss_bars(data)}
+    lacking = [of for of in found if of.kind == "efficiency" and of.cells[0] not in drawn]
+    shown = [*lacking, *others["efficiency_uncertain"]][:MOST_EFFICIENCIES]
+    return [_summary(data), *shown, *others["baseline_suspect"]]
 
 
 def _on_most_ranks(rows: Sequence[Row]) -> list[Row]:
@@ -194,21 +190,19 @@ def _may_be_noise(factor: Verdict) -> bool:
     return low is not None and (low <= 1 <= high or p > 1 - CONFIDENCE)
 
 
-def _throughputs(data: ReportData) -> list[Finding]:
-    """Return the highest throughput of workloads, for the summary of the first one at the largest shape.
+def _throughput(data: ReportData) -> list[Finding]:
+    """Return the line on the highest throughput of the first workload at the largest shape; none without any.
 
     Workloads are not compared.
     """
     highest = [best_row(of, THROUGHPUT) for rows in workloads(data) if (of := _on_most_ranks(rows))]
-    most = max((row.world_size for row in highest), default=0)
-    num_largest, found = sum(row.world_size == most for row in highest), []
-    for row in sorted(highest, key=lambda row: row.world_size != most)[:MOST_THROUGHPUTS]:
+    largest = on_most_ranks(highest)
+    for row in largest[:1]:
         values = {"world_size": int(row.world_size), THROUGHPUT.name: Value.of(row, THROUGHPUT)}
         words = {"missing": "result besides baselines" if is_baseline(row) else "baseline was measured"}
-        words |= {"name": data.names[row.cell], "num_workloads": num_largest if num_largest > 1 else None}
-        kind = "throughput" if found else "best_throughput"
-        found.append(Finding(kind, values, (of_cells("cells", [row.cell]),), (row.cell,), words=words))
-    return found
+        words |= {"name": data.names[row.cell], "num_workloads": len(largest) if len(largest) > 1 else None}
+        return [Finding("best_throughput", values, (of_cells("cells", [row.cell]),), (row.cell,), words=words)]
+    return []
 
 
 def _workload(name: CellName) -> str:
@@ -319,6 +313,7 @@ def _summary(data: ReportData) -> Finding:
     if len(nodes := {end.values["slow_node"] for end in ends}) == 1 and all(nodes):
         highest = max(ends, key=lambda end: end.values["without_slow_node_ratio"].estimate).values
         values |= {name: highest[name] for name in ("slow_node", "without_slow_node_ratio")}
+        words["without"] = filled(WITHOUT, values)
     for name, end in zip(("lowest", "highest"), (ends[0], ends[-1]) if ends else (), strict=False):
         value = end.values["efficiency"]
         values[f"{name}_ratio"] = replace(value, low=None, high=None) if len(ends) > 1 else value
@@ -387,5 +382,6 @@ def _text_of_losses(rows: list[dict[str, float]]) -> str:
     for part in LOSSES:
         if losses := [row[part.name] for row in rows if part.name in row]:
             low, high = (with_minus_signs(percent_number(end(losses))) for end in (min, max))
-            found.append(f"{part.label} {low}" if low == high else f"{part.label} {low} to {high}")
+            between = " to " if "\N{MINUS SIGN}" in low else "\N{EN DASH}"
+            found.append(f"{part.label} {low}" if low == high else f"{part.label} {low}{between}{high}")
     return ", ".join(found)

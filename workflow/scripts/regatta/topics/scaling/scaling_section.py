@@ -56,7 +56,7 @@ def section(data: ReportData) -> Section | None:
 
 
 LEAST_ABOVE = 1.005  # what is shown as 101 %
-MOST_BARS = 8  # of the breakdown; its table has all
+MOST_BARS = 6  # of the breakdown; its table has all
 FILLS = (LEVEL, COLORS[5], COLORS[1], COLORS[4], GREY)  # of what is left, and of each part
 
 
