@@ -686,13 +686,13 @@ def test_failed_cells_come_first_then_slower_ones_then_the_least_efficient_of_ea
     assert below == sorted(below)
 
 
-def test_a_finding_opens_its_cells(browser, page, block):
-    show(browser, page)
-    # A finding on scaling has the cell and its baseline.
-    browser.evaluate("document.querySelector('#scaling .findings li .open-cell').click()")
-    assert text(browser, TITLE) == "2 cells"
+def test_a_finding_opens_its_cells(browser, planted):
+    """That on the script has the four cells on two ranks."""
+    show(browser, planted("script")[0])
+    browser.evaluate("document.querySelector('#scripts .findings li .open-cell').click()")
+    assert text(browser, TITLE) == "4 cells"
     found = browser.evaluate("[...document.querySelectorAll('#drawer-body .open-cell')].map(e => e.textContent)")
-    assert len(set(found) & set(block["cells"]["name"])) == 2
+    assert len([name for name in found if "1×2" in name]) == 4
 
 
 def test_the_command_is_copied_also_without_a_clipboard(browser, page):

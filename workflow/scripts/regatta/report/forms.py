@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure as Canvas
 
-PLOT, LINE_HEIGHT = 12, 1.45  # height of a plot, and of a line of text on a phone, by that of the text
+PLOT, LINE_HEIGHT = 13, 1.45  # height of a plot, and of a line of text on a phone, by that of the text
 ROW, TWO_LINES = 1.65, 2.8  # height of a row, by the lines of its name
 QUIET = ("equivalent", "within the margin")  # null results, whose words do not stand beside their values
 MOST_ROWS = 24  # of more, values stand side by side
