@@ -3,10 +3,8 @@
 import argparse
 import json
 import os
-import statistics
 import subprocess
 import sys
-import tempfile
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -14,7 +12,8 @@ from pathlib import Path
 import yaml
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT / "workflow" / "scripts"))  # the driver's modules, for whoever imports this one first
+SCRIPTS = ROOT / "workflow" / "scripts"
+sys.path.insert(0, str(SCRIPTS))  # the driver's modules, for whoever imports this one first
 COLLECTED = "REGATTA_FIGURES"  # names the file to which figures are appended; set by run_all.py
 
 
@@ -55,23 +54,6 @@ def print_missed(missed: list[str]) -> int:
     """Print which goals were missed; return the exit status."""
     print("; ".join(["Missed", *missed]) if missed else "All goals are met.")
     return int(bool(missed))
-
-
-def spread(values: list[float]) -> str:
-    """Return the median of values and their range."""
-    return f"{statistics.median(values):.3f} ({min(values):.3f} to {max(values):.3f})"
-
-
-def launch_ranks(program: str, num_ranks: int, *arguments: str) -> dict:
-    """Start the ranks of a program once; return what rank 0 writes into the file that its last argument names."""
-    with tempfile.TemporaryDirectory() as name:
-        path = Path(name) / "ranks.json"
-        launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={num_ranks}"]
-        line = [*launcher, program, *arguments, str(path)]
-        done = subprocess.run(line, env=os.environ | {"OMP_NUM_THREADS": "1"}, capture_output=True, text=True)
-        if done.returncode:
-            sys.exit(f"the ranks failed:\n{done.stdout}{done.stderr}")
-        return json.loads(path.read_text())
 
 
 def show(value: float | None, unit: str) -> str:
