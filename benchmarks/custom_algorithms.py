@@ -21,6 +21,7 @@ from pathlib import Path
 
 from common import SCRIPTS, Figure, report
 
+from regatta.core.text import size
 from regatta.formats.base import parameters_of
 
 LAUNCHES = 3
@@ -29,7 +30,7 @@ AGAIN = " again"
 MODELS = {"resnet18": {"batch_size": 8, "image_size": 64}, "lm_tiny": {"batch_size": 4, "context_length": 64}}
 STRATEGIES = {25: ("ddp", f"ddp{AGAIN}", "bucketed", "naive", "flat", "overlap"), 1: ("ddp", f"ddp{AGAIN}", "bucketed")}
 ALGORITHMS = ("torch", f"torch{AGAIN}", "ring", "butterfly", "halving_doubling")
-KIB = (64, 1024, 16384)
+SIZES = (64 * 2**10, 2**20, 16 * 2**20)
 OF_RANKS = {2: "train_step", 4: "collective"}  # benchmark, by number of ranks
 
 
@@ -44,7 +45,7 @@ def main(num_launches: int) -> None:
                 ends = f"{ratio:.3f} ({min(ratios):.3f} to {max(ratios):.3f})"
                 print(f"{case:<20} {way:<18} {1e3 * statistics.median(seconds):>8.2f} ms  {ends}", flush=True)
     worst = max(ways["bucketed"] for ways in medians.values() if "bucketed" in ways)
-    best = min(medians[f"{KIB[-1]} KiB"][way] for way in ALGORITHMS[2:])
+    best = min(medians[size(SIZES[-1])][way] for way in ALGORITHMS[2:])
     report(
         Figure("step with bucketed / DDP, worst case", worst, "", 1.05),
         Figure("best custom all-reduce of 16 MiB / torch's", best, "", 1.25),
@@ -66,12 +67,12 @@ def launch(num_ranks: int) -> dict[str, dict[str, list[float]]]:
 def cases(benchmark: str) -> Iterator[tuple[str, dict[str, dict]]]:
     """Yield the name of each case, and the parameters of each way, torch's first."""
     if benchmark == "collective":
-        for kib in KIB:
-            given = {"operation": "all_reduce", "message_bytes": 1024 * kib}
-            yield f"{kib} KiB", {way: {"algorithm": way.removesuffix(AGAIN)} | given for way in ALGORITHMS}
+        for message_bytes in SIZES:
+            given = {"operation": "all_reduce", "message_bytes": message_bytes}
+            yield size(message_bytes), {way: {"algorithm": way.removesuffix(AGAIN)} | given for way in ALGORITHMS}
         return
-    for (model, size), (cap, ways) in itertools.product(MODELS.items(), STRATEGIES.items()):
-        given = {"model": model, "bucket_cap_mb": cap} | size
+    for (model, batch), (cap, ways) in itertools.product(MODELS.items(), STRATEGIES.items()):
+        given = {"model": model, "bucket_cap_mb": cap} | batch
         yield f"{model}, {cap} MiB", {way: {"strategy": way.removesuffix(AGAIN)} | given for way in ways}
 
 
