@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import coverage
 import numpy as np
-from common import is_full, print_missed
+from common import is_full, print_head, print_missed
 from coverage import CHUNK, MARGIN, NUM_CELLS, SCATTER, SEED, levels, simulated
 
 from regatta.compare.gate_rules import ALLOCATION_VARIATION
@@ -118,7 +118,7 @@ def main() -> int:
     heads = [f"{100 * variation:g} %" for variation in VARIATIONS]
     for structure, alone in STRUCTURES.items():
         print(f"\nVariation between allocations: {structure}. Percent of gates with a cell slower / faster\n")
-        print(f"| allocations | {' | '.join(heads)} |\n|---|{'---|' * len(heads)}")
+        print_head("allocations", *heads)
         for name, design in DESIGNS.items():
             rates = []
             for variation in VARIATIONS:
@@ -128,10 +128,7 @@ def main() -> int:
             is_goal = name != next(iter(DESIGNS))
             missed += [name for rate in rates if is_goal and max(rate) > MOST_FALSE + slack]
     print("\nPercent of 10 slower cells found, level of the allocation 0 / 1 / 2 / 3 %\n")
-    print(
-        f"| allocations | {' | '.join(f'{100 * effect:g} % slower' for effect in EFFECTS)} |\n"
-        f"|---|{'---|' * len(EFFECTS)}"
-    )
+    print_head("allocations", *(f"{100 * effect:g} % slower" for effect in EFFECTS))
     for name, design in DESIGNS.items():
         rows = [
             [
@@ -143,7 +140,7 @@ def main() -> int:
         print(f"| {name} | {' | '.join(' / '.join(f'{rate:.0f}' for rate in row) for row in rows)} |", flush=True)
     print("\nPaired within a campaign: false campaigns / coverage / found, 10 cells 10 % slower, by share\n")
     shares = [0.0, 0.6, 0.9]
-    print(f"| allocations | {' | '.join(map(str, shares))} |\n|---|{'---|' * len(shares)}")
+    print_head("allocations", *shares)
     for allocations in (2, 3, 5):
         rates = [paired(allocations, share, num) for share in shares]
         texts = (" / ".join(f"{rate:.1f}" for rate in of_share) for of_share in rates)

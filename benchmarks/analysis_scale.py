@@ -1,74 +1,58 @@
 """Cost of tables and report over the number of records: from scratch, and after one more batch of five launches.
 
 Goals for 25,000 records: 30 s and 1 GB from scratch, 8 s after one more batch, 15 s for compare.py of two such
-campaigns. With --large also 250,000 records (1.6 GB on disk; goals: 6 min, 4 GB). The results are those of
-five_thousand_cells.py: a tenth of its cells, all with 5 launches each, and all with 50.
+campaigns. With --large also 250,000 records (1.6 GB on disk; goals: 6 min, 4 GB). The campaign is that of
+five_thousand_cells.py, with 5 launches of each cell, or 50.
 """
 
-import json
-import os
 import shutil
-import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
 
-from common import ROOT, Figure, report
+from common import SCRIPTS, Cost, Figure, print_head, report, timed
 from five_thousand_cells import MACHINE, campaign
 
 from regatta.store.checksums import is_intact  # isort: skip
-from synthetic import write_lines, write_results  # isort: skip
+from synthetic import write_results  # isort: skip
 
 FROZEN = "campaign.0123456789ab.json"
 
 
 def main() -> None:
-    print("| records | state | step | wall time (s) | CPU time (s) | largest process (MB) |")
-    print("|---|---|---|---|---|---|")
+    print_head("records", "state", "step", "wall time (s)", "CPU time (s)", "largest process (MB)")
     with tempfile.TemporaryDirectory() as name:
-        all_cells = Path(name) / "all"
-        write_results(all_cells, campaign(), MACHINE)
-        tenth = campaign()
-        tenth["cells"] = tenth["cells"][::10]
-        measure(write_results(Path(name) / "tenth", tenth, MACHINE))
-        steps = measure(all_cells)
-        goals(steps, "24,820", seconds=30, megabytes=1_000, again_s=8, report_s=10)
-        share = verify_s(all_cells) / steps["from scratch"][0][0]
+        folder = write_results(Path(name) / "all", campaign(), MACHINE)
+        again, whole = measure(folder)
+        report_whole("24,820", whole, seconds=30, megabytes=1_000)
+        again_s = sum(cost.seconds for cost in again)
+        report(
+            Figure("24,820 records, tables and report, after one more batch", again_s, "s", 8),
+            Figure("24,820 records, report alone", again[1].seconds, "s", 10),
+        )
+        share = verify_s(folder) / whole[0].seconds
         report(Figure("24,820 records, checksums / tables from scratch", 100 * share, "%", 5))
-        shutil.copytree(all_cells, Path(name) / "same")
-        pair = [all_cells, Path(name) / "same", "--html", f"{name}/x.html"]
-        compare_s, _ = show("24,820", "two campaigns", "compare", "compare.py", *pair)
-        report(Figure("compare.py, two campaigns of 24,820 records", compare_s, "s", 15))
+        shutil.copytree(folder, Path(name) / "same")
+        pair = [folder, Path(name) / "same", "--html", f"{name}/x.html"]
+        compared = show("24,820", "two campaigns", "compare", "compare.py", *pair)
+        report(Figure("compare.py, two campaigns of 24,820 records", compared.seconds, "s", 15))
         if "--large" in sys.argv:
-            large = measure(with_more_launches(all_cells, Path(name) / "large"))
-            goals(large, "248,200", seconds=360, megabytes=4_000)
+            folder = write_results(Path(name) / "large", campaign() | {"repeats": 50}, MACHINE)
+            report_whole("248,200", measure(folder)[1], seconds=360, megabytes=4_000)
 
 
-def goals(
-    steps: dict[str, list[tuple[float, float]]],
-    records: str,
-    seconds: float,
-    megabytes: float,
-    again_s: float | None = None,
-    report_s: float | None = None,
-) -> None:
-    """Report the sum of both steps against its goals, and one more batch and the report alone. steps: of `measure`."""
-    whole, again = steps["from scratch"], steps["after one more batch"]
+def report_whole(records: str, whole: list[Cost], seconds: float, megabytes: float) -> None:
+    """Report the sum of both steps against its goals."""
     name = f"{records} records, tables and report"
     report(
-        Figure(f"{name}, from scratch", sum(taken for taken, _ in whole), "s", seconds),
-        Figure(f"{name}, memory", max(peak for _, peak in whole), "MB", megabytes),
+        Figure(f"{name}, from scratch", sum(cost.seconds for cost in whole), "s", seconds),
+        Figure(f"{name}, memory", max(cost.peak_mb for cost in whole), "MB", megabytes),
     )
-    if again_s and report_s:
-        report(
-            Figure(f"{name}, after one more batch", sum(taken for taken, _ in again), "s", again_s),
-            Figure(f"{records} records, report alone", again[1][0], "s", report_s),
-        )
 
 
-def measure(folder: Path) -> dict[str, list[tuple[float, float]]]:
-    """Print the cost of tables and report, without and with the last batch. Returns seconds and megabytes."""
+def measure(folder: Path) -> tuple[list[Cost], list[Cost]]:
+    """Return the costs of tables and of the report after one more batch, and from scratch."""
     files = sorted((folder / "launches").iterdir())
     last_batch = files[-1].name.rsplit("-", 2)[0]
     aside = Path(tempfile.mkdtemp(dir=folder.parent))
@@ -79,7 +63,7 @@ def measure(folder: Path) -> dict[str, list[tuple[float, float]]]:
         file.rename(folder / "launches" / file.name)
     again = write_all(folder, "after one more batch")
     shutil.rmtree(folder / "cache")
-    return {"after one more batch": again, "from scratch": write_all(folder, "from scratch")}
+    return again, write_all(folder, "from scratch")
 
 
 def verify_s(folder: Path) -> float:
@@ -93,8 +77,8 @@ def verify_s(folder: Path) -> float:
     return min(seconds)
 
 
-def write_all(folder: Path, state: str) -> list[tuple[float, float]]:
-    """Write tables, then the report. Returns the seconds and megabytes of each."""
+def write_all(folder: Path, state: str) -> list[Cost]:
+    """Write tables, then the report. Returns the cost of each."""
     frozen, launches = ["--campaign", folder / FROZEN], ["--launches", folder / "launches"]
     tables = [*frozen, *launches, "--measurements", folder / "measurements.csv"]
     num = sum(file.read_bytes().count(b'{"kind":"record"') for file in (folder / "launches").iterdir())
@@ -105,34 +89,11 @@ def write_all(folder: Path, state: str) -> list[tuple[float, float]]:
     ]
 
 
-def with_more_launches(folder: Path, target: Path) -> Path:
-    """Write a campaign with ten times as many launches of each cell: copies with other repeats."""
-    (target / "launches").mkdir(parents=True)
-    text = (folder / FROZEN).read_text(encoding="utf-8")
-    (target / FROZEN).write_text(text.replace('"repeats": 5', '"repeats": 50'), encoding="utf-8")
-    for file in (folder / "launches").iterdir():
-        batch, launch, attempt = file.name.rsplit("-", 2)
-        content, first = file.read_bytes(), int(launch[1:])
-        for repeat in range(first, 50, 5):
-            path = target / "launches" / f"{batch}-l{repeat:03d}-{attempt}"
-            more = content.replace(b'"repeat":%d,' % first, b'"repeat":%d,' % repeat)
-            header, *lines = map(json.loads, more.splitlines())
-            write_lines(path, [header | {"launch": path.stem}, *lines])
-    return target
-
-
-def show(num: str, state: str, step: str, script: str, *arguments: object) -> tuple[float, float]:
-    """Run a script, print its times and its peak memory, and return its seconds and megabytes."""
-    begin = time.monotonic()
-    line = [sys.executable, str(ROOT / "workflow" / "scripts" / script), *map(str, arguments)]
-    process = subprocess.Popen(line, stdout=subprocess.DEVNULL)
-    _, status, usage = os.wait4(process.pid, 0)
-    if os.waitstatus_to_exitcode(status) not in (0, 1):  # 1: compare.py found slower cells
-        sys.exit(f"{script} failed")
-    seconds, cpu_s = time.monotonic() - begin, usage.ru_utime + usage.ru_stime
-    peak_mb = usage.ru_maxrss * 1024 / 1e6
-    print(f"| {num} | {state} | {step} | {seconds:.1f} | {cpu_s:.1f} | {peak_mb:.0f} |", flush=True)
-    return seconds, peak_mb
+def show(num: str, state: str, step: str, script: str, *arguments: object) -> Cost:
+    """Run a script, print its cost, and return it."""
+    cost = timed([sys.executable, SCRIPTS / script, *arguments], passes=(0, 1))  # 1: compare.py found slower cells
+    print(f"| {num} | {state} | {step} | {cost.seconds:.1f} | {cost.cpu_s:.1f} | {cost.peak_mb:.0f} |", flush=True)
+    return cost
 
 
 if __name__ == "__main__":

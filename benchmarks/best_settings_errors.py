@@ -11,7 +11,7 @@ import sys
 
 import coverage
 import numpy as np
-from common import is_full, print_missed
+from common import is_full, print_head, print_missed
 from coverage import tailed
 
 from regatta.core.best_settings import BestSettings, best_settings
@@ -53,8 +53,8 @@ def main() -> int:
         "Rows that exclude one of equal settings / campaigns whose sentence names one / rows that exclude one that is"
     )
     print("5 % slower / rows of which the sentence names it, %\n")
-    columns = " | ".join(f"{launches} launches" for launches in LAUNCHES)
-    print(f"| rows of a campaign, settings, scatter differs by | {columns} |\n|---|{'---|' * len(LAUNCHES)}")
+    columns = (f"{launches} launches" for launches in LAUNCHES)
+    print_head("rows of a campaign, settings, scatter differs by", *columns)
     missed = []
     for of_settings in (False, True):
         for rows in ROWS:

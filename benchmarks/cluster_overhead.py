@@ -7,16 +7,17 @@ measurements with one job each, of which a few run; and the ratio of the two sta
 """
 
 import json
-import math
-import random
 import re
 import statistics
 import sys
 import time
-from datetime import datetime
 from pathlib import Path
 
-from common import Figure, report
+import numpy as np
+import pandas
+from common import Figure, mean_interval, report
+
+from regatta.core.text import utc_seconds
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "cluster"))
 from drills import Site, campaign, make_site
@@ -60,7 +61,7 @@ def measure(cluster: Cluster) -> None:
     headers = [line for line in lines if line["kind"] == "launch"]
     print(f"sbatch calls: {len(jobs)} (one preflight, {len(jobs) - 1} batch); srun calls: {len(headers)} launches")
     share = print_overhead(lines, begin, end)
-    print_ratios(site.records())
+    print_ratios(site.results / "measurements.csv")
     single_s = statistics.median(time_single_jobs(site))
     num_records = len(site.records())
     print(
@@ -84,22 +85,18 @@ def time_single_jobs(site: Site) -> list[float]:
     return found
 
 
-def job_times(cluster: Cluster, job: str) -> tuple[float, float]:
+def job_times(cluster: Cluster, job: str) -> tuple[int, int]:
     """Return a job's start and end in seconds since 1970, as Slurm has them: whole seconds."""
     text = cluster.run(["scontrol", "--oneliner", "show", "job", job]).stdout
     found = [re.search(rf"\b{key}=(\S+)", text)[1] for key in ("StartTime", "EndTime")]
-    return tuple(datetime.fromisoformat(value + "+00:00").timestamp() for value in found)
-
-
-def seconds(time_utc: str) -> float:
-    return datetime.fromisoformat(time_utc.replace("Z", "+00:00")).timestamp()
+    return tuple(utc_seconds(f"{value}Z") for value in found)
 
 
 def print_overhead(lines: list[dict], begin: float, end: float) -> float:
     """Print where the time of an allocation went; returns the share that was warm-up and samples."""
     records = [line for line in lines if line["kind"] == "record"]
-    first = min(records, key=lambda record: (seconds(record["time_utc"]), record["file"]))
-    to_first = seconds(first["time_utc"]) - first["sampling"]["elapsed_ns"] / 1e9 - begin
+    first = min(records, key=lambda record: (utc_seconds(record["time_utc"]), record["file"]))
+    to_first = utc_seconds(first["time_utc"]) - first["sampling"]["elapsed_ns"] / 1e9 - begin
     measuring = sum(record["sampling"]["elapsed_ns"] + record["warmup"]["elapsed_ns"] for record in records) / 1e9
     between = [(r["elapsed_ns"] - r["sampling"]["elapsed_ns"] - r["warmup"]["elapsed_ns"]) / 1e9 for r in records]
     ready = [line["environment"]["seconds_to_ready"] for line in lines if line["kind"] == "launch"]
@@ -113,27 +110,17 @@ def print_overhead(lines: list[dict], begin: float, end: float) -> float:
     return measuring / (end - begin)
 
 
-def print_ratios(records: list[dict]) -> None:
+def print_ratios(measurements: Path) -> None:
     """Print for each size the ratio b/a of each pair of launches, and over all sizes its interval."""
-    medians: dict[tuple[int, int], dict[str, float]] = {}
-    for record in records:
-        slowest = [max(samples) for samples in zip(*record["samples_ns"], strict=True)]
-        key = (record["spec"]["parameters"]["message_bytes"], record["repeat"])
-        medians.setdefault(key, {})[record["spec"]["stack"]["name"]] = statistics.median(slowest)
-    logs = {key: math.log(pair["b"] / pair["a"]) for key, pair in medians.items() if len(pair) == 2}
-    for size in SIZES:
-        own = sorted(math.exp(value) for (bytes_, _), value in logs.items() if bytes_ == size)
-        print(
-            f"  {size:>8} B: b/a median {statistics.median(own):.3f} "
-            f"({own[0]:.3f} to {own[-1]:.3f}) of {len(own)} pairs"
-        )
-    pairs = [statistics.mean(v for (_, r), v in logs.items() if r == repeat) for repeat in range(REPEATS)]
-    choose = random.Random(1)
-    means = sorted(statistics.mean(choose.choices(pairs, k=len(pairs))) for _ in range(10_000))
-    low, high = math.exp(means[250]), math.exp(means[9749])
+    rows = pandas.read_csv(measurements).query("status == 'ok'")
+    times = rows.pivot(index="message_bytes", columns=["stack", "repeat"], values="p50_s")
+    ratios = times["b"] / times["a"]
+    print(ratios.agg(["median", "min", "max"], axis="columns").round(3).to_string())
+    pairs = np.exp(np.log(ratios).mean())  # one for each repeat
+    mean, low, high = mean_interval(pairs)
     word = "equivalent" if low > 1 - MARGIN and high < 1 + MARGIN else "inconclusive" if low < 1 < high else "different"
     print(
-        f"A/A over all sizes: geometric mean {math.exp(statistics.mean(pairs)):.3f}, 95 % interval over {REPEATS} pairs"
+        f"A/A over all sizes: geometric mean {mean:.3f}, 95 % interval over {len(pairs)} pairs"
         f" [{low:.3f}, {high:.3f}]: {word} (margin {MARGIN:.0%})"
     )
     if word == "different":

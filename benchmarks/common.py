@@ -3,18 +3,19 @@
 import argparse
 import json
 import os
-import statistics
 import subprocess
 import sys
-import tempfile
 import time
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+import numpy as np
 import yaml
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT / "workflow" / "scripts"))  # the driver's modules, for whoever imports this one first
+SCRIPTS = ROOT / "workflow" / "scripts"
+sys.path.insert(0, str(SCRIPTS))  # the driver's modules, for whoever imports this one first
 COLLECTED = "REGATTA_FIGURES"  # names the file to which figures are appended; set by run_all.py
 
 
@@ -57,21 +58,17 @@ def print_missed(missed: list[str]) -> int:
     return int(bool(missed))
 
 
-def spread(values: list[float]) -> str:
-    """Return the median of values and their range."""
-    return f"{statistics.median(values):.3f} ({min(values):.3f} to {max(values):.3f})"
+def mean_interval(ratios: Sequence[float]) -> tuple[float, float, float]:
+    """Return the geometric mean of ratios, and the ends of its 95 % t interval."""
+    from scipy.stats import ttest_1samp
+
+    logs = np.log(ratios)
+    return tuple(np.exp([logs.mean(), *ttest_1samp(logs, 0).confidence_interval()]).tolist())
 
 
-def launch_ranks(program: str, num_ranks: int, *arguments: str) -> dict:
-    """Start the ranks of a program once; return what rank 0 writes into the file that its last argument names."""
-    with tempfile.TemporaryDirectory() as name:
-        path = Path(name) / "ranks.json"
-        launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={num_ranks}"]
-        line = [*launcher, program, *arguments, str(path)]
-        done = subprocess.run(line, env=os.environ | {"OMP_NUM_THREADS": "1"}, capture_output=True, text=True)
-        if done.returncode:
-            sys.exit(f"the ranks failed:\n{done.stdout}{done.stderr}")
-        return json.loads(path.read_text())
+def print_head(*names: object) -> None:
+    """Print the first two lines of a table in Markdown."""
+    print(f"| {' | '.join(map(str, names))} |\n|{'---|' * len(names)}", flush=True)
 
 
 def show(value: float | None, unit: str) -> str:
@@ -102,16 +99,20 @@ def campaign(name: str, benchmarks: list[dict], **changes) -> dict:
     return base | changes
 
 
-def run(folder: Path, data: dict, *arguments: str) -> subprocess.CompletedProcess:
-    """Run Snakemake on a campaign in `folder`. Ends this program if it fails."""
+def snakemake_line(folder: Path, data: dict, *arguments: str) -> list[str]:
+    """Write a campaign into `folder`, and return the line that runs it there."""
     path = folder / f"{data['name']}.yaml"
     path.write_text(yaml.safe_dump(data))
     head = [sys.executable, "-m", "snakemake", "--snakefile", str(ROOT / "Snakefile")]
-    line = [*head, "--profile", str(ROOT / "profiles" / "local"), *arguments, "--configfile", str(path)]
+    return [*head, "--profile", str(ROOT / "profiles" / "local"), *arguments, "--configfile", str(path)]
+
+
+def run(folder: Path, data: dict) -> None:
+    """Run Snakemake on a campaign in `folder`. Ends this program if it fails."""
+    line = snakemake_line(folder, data)
     done = subprocess.run(line, cwd=folder, capture_output=True, text=True)
     if done.returncode:
         sys.exit(f"{' '.join(line)} failed:\n{done.stdout}{done.stderr}")
-    return done
 
 
 def clone(folder: Path) -> Path:
@@ -121,13 +122,21 @@ def clone(folder: Path) -> Path:
     return path
 
 
-def timed(line: list[str], folder: Path) -> tuple[float, float]:
-    """Run a command; returns its seconds, and the peak memory of its largest process in MB. Ends this program if it
-    fails."""
-    begin = time.monotonic()
+@dataclass(frozen=True)
+class Cost:
+    """What a command took. peak_mb: memory of its largest process."""
+
+    seconds: float
+    cpu_s: float
+    peak_mb: float
+
+
+def timed(line: list[object], folder: Path = ROOT, passes: tuple[int, ...] = (0,)) -> Cost:
+    """Run a command and return its cost. Ends this program if it fails. passes: statuses that are no failure."""
+    begin, line = time.monotonic(), [str(word) for word in line]
     process = subprocess.Popen(line, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     _, status, usage = os.wait4(process.pid, 0)
     seconds = time.monotonic() - begin
-    if status:
+    if os.waitstatus_to_exitcode(status) not in passes:
         sys.exit(f"{' '.join(line)} failed")
-    return seconds, usage.ru_maxrss * 1024 / 1e6
+    return Cost(seconds, usage.ru_utime + usage.ru_stime, usage.ru_maxrss * 1024 / 1e6)

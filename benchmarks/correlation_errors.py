@@ -11,7 +11,7 @@ import sys
 
 import coverage
 import numpy as np
-from common import Figure, is_full, report
+from common import Figure, is_full, print_head, report
 from coverage import CHUNK, LAUNCHES, NUM_CELLS, PAIRINGS, SCATTER, SEED, levels, tailed
 
 from regatta.core import moderation
@@ -52,7 +52,7 @@ def rates(num_batches: int, share: float, num: int, is_paired: bool, count: int,
 def main() -> None:
     count = FULL if is_full(__doc__, f"{FULL:,} campaigns per entry instead of {QUICK}") else QUICK
     print("Percent, paired / unpaired: widened by chance; 7 % slower cells that are found\n")
-    print(f"| batches, share | {' | '.join(f'{num} launches' for num in LAUNCHES)} |\n|---|{'---|' * len(LAUNCHES)}")
+    print_head("batches, share", *(f"{num} launches" for num in LAUNCHES))
     by_chance = {num_batches: [] for num_batches in BATCHES}
     for num_batches in BATCHES:
         for share in SHARES:

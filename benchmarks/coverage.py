@@ -13,7 +13,7 @@ import sys
 from dataclasses import dataclass
 
 import numpy as np
-from common import is_full, print_missed
+from common import is_full, print_head, print_missed
 from scipy.stats import norm
 
 from regatta.compare.gate_rules import ALLOCATION_VARIATION
@@ -234,8 +234,8 @@ class Table:
     """A table in Markdown. missed: the rows that miss a goal by more than 3 standard errors of a rate of campaigns."""
 
     def __init__(self, title: str, num: int):
-        columns = " | ".join(f"{launches} launches" for launches in LAUNCHES)
-        print(f"\n{title}\n\n| | {columns} |\n|---|{'---|' * len(LAUNCHES)}", flush=True)
+        print(f"\n{title}\n")
+        print_head("", *(f"{launches} launches" for launches in LAUNCHES))
         self.num, self.missed = num, []
 
     def row(self, name: str, values: list[list[float]], goals: list[list[float]] | None = None, sign: int = 1) -> None:
@@ -329,7 +329,7 @@ def gate(num: int, variation: float) -> None:
     )
     columns = [f"false failures, scatter {100 * scatter:g} %" for scatter in GATE_SCATTERS]
     columns += [f"found, 10 cells {100 * effect:g} % slower" for effect in GATE_EFFECTS]
-    print(f"| launches | {' | '.join(columns)} |\n|---|{'---|' * len(columns)}")
+    print_head("launches", *columns)
     for launches in GATE_LAUNCHES:
         setups = [Setup(scatter=(scatter, scatter)) for scatter in GATE_SCATTERS]
         shares = [np.mean([any(gate) for gate in gates(setup, num, launches, variation)]) for setup in setups]

@@ -6,7 +6,7 @@ Some cells are 10 % slower, the others equal. Detected: one or two cells are 10 
 import sys
 
 import numpy as np
-from common import Figure, report
+from common import Figure, print_head, report
 from coverage import CHUNK, NUM_CELLS, SEED, Setup, levels, simulated
 
 from regatta.core import moderation
@@ -37,7 +37,7 @@ def rate(num_slower: int, num_faster: int, share: float, launches: int) -> float
 def main() -> None:
     worst = 0.0
     print("Percent of campaigns with both directions, with 3, 5 and 10 launches\n")
-    print("| slower, faster cells of 50 | share 0 | 0.6 | 0.9 |\n|---|---|---|---|")
+    print_head("slower, faster cells of 50", *(f"share {share:g}" for share in SHARES))
     for num_slower, num_faster in ((10, 0), (25, 0), (40, 0), (25, 1), (25, 2)):
         texts = []
         for share in SHARES:

@@ -12,7 +12,7 @@ from types import SimpleNamespace
 
 import allocation_errors
 import numpy as np
-from common import is_full, print_missed
+from common import is_full, print_head, print_missed
 from coverage import CHUNK, MARGIN, SEED
 
 from regatta.compare.forecast import forecast
@@ -113,17 +113,13 @@ def forecasts(design: tuple[int, int], variation: float) -> tuple[float, float]:
     return float(np.mean(of_plan)), float(np.concatenate(many).sum(-1).mean())
 
 
-def head(*names: str) -> None:
-    print(f"| allocations | {' | '.join(names)} |\n|---|{'---|' * len(names)}")
-
-
 def main() -> int:
     num, missed = 1_000 if is_full(__doc__, "1,000 gates per entry instead of 100") else 100, []
     slack = 300 * (MOST_FAILED / 100 * (1 - MOST_FAILED / 100) / num) ** 0.5
     print("Nothing changed. Percent of gates that fail / stop with undecided: fail / stop with undecided: likely")
     for num_cells in CELLS:
         print(f"\n{num_cells} cells, by the standard deviation between allocations\n")
-        head(*(f"{name}: {100 * of:g} %" for name in STRUCTURES for of in VARIATIONS))
+        print_head("allocations", *(f"{name}: {100 * of:g} %" for name in STRUCTURES for of in VARIATIONS))
         for name, design in DESIGNS.items():
             rates = [
                 stopped(design, num_cells, num, variation=variation, alone=alone, effect=0.0)
@@ -136,14 +132,14 @@ def main() -> int:
     for num_slower, variation in SLOWER:
         print(f"\n{num_slower} of 50 cells slower, {100 * variation:g} % between allocations (level). Percent of")
         print("these cells that fail; of gates that fail / that fail or stop for one of them (likely)\n")
-        head(*(f"{100 * effect:g} % slower" for effect in EFFECTS))
+        print_head("allocations", *(f"{100 * effect:g} % slower" for effect in EFFECTS))
         for name, design in DESIGNS.items():
             of = {"variation": variation, "alone": 0.0, "num": num // 2}
             rates = [detected(design, num_slower, effect=effect, **of) for effect in EFFECTS]
             texts = ("{:.0f}; {:.0f} / {:.0f}".format(*rate) for rate in rates)
             print(f"| {name} | {' | '.join(texts)} |", flush=True)
     print("\nUndecided cells of 50, nothing changed, level: forecast of the plan / found by the gate\n")
-    head(*(f"{100 * variation:g} %" for variation in VARIATIONS))
+    print_head("allocations", *(f"{100 * variation:g} %" for variation in VARIATIONS))
     for name, design in DESIGNS.items():
         found = [forecasts(design, variation) for variation in VARIATIONS]
         print(f"| {name} | {' | '.join('{:.1f} / {:.1f}'.format(*pair) for pair in found)} |", flush=True)

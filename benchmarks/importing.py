@@ -8,27 +8,26 @@ import sys
 import tempfile
 from pathlib import Path
 
-from common import ROOT, Figure, report, timed
+from common import SCRIPTS, Figure, report, timed
 
 NUM_ROWS, NUM_SIZES, NUM_ROUNDS = 20_001, 2_000, 3
 HEAD = "benchmark,operation,message_bytes,nodes,gpus_per_node,backend,device,seconds\n"
 
 
 def main() -> None:
-    unit, taken, memory = [], [], []
+    units, imports = [], []
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         (folder / "many.csv").write_text(HEAD + "".join(map(row, range(NUM_ROWS))))
-        script = str(ROOT / "workflow" / "scripts" / "import_results.py")
         for number in range(NUM_ROUNDS):
-            unit.append(timed([sys.executable, "-c", "import pandas"], folder)[0])
-            seconds, peak = timed([sys.executable, script, "many.csv", "--campaign", f"c{number}"], folder)
-            taken.append(seconds)
-            memory.append(peak)
-    print(f"import pandas: {min(unit):.2f} s; import of {NUM_ROWS:,} rows: {min(taken):.2f} s")
+            units.append(timed([sys.executable, "-c", "import pandas"], folder).seconds)
+            line = [sys.executable, SCRIPTS / "import_results.py", "many.csv", "--campaign", f"c{number}"]
+            imports.append(timed(line, folder))
+    unit, taken = min(units), min(cost.seconds for cost in imports)
+    print(f"import pandas: {unit:.2f} s; import of {NUM_ROWS:,} rows: {taken:.2f} s")
     report(
-        Figure(f"import of a CSV of {NUM_ROWS:,} rows / import of pandas", min(taken) / min(unit), "", 5),
-        Figure(f"import of a CSV of {NUM_ROWS:,} rows, memory", max(memory), "MB", 1000),
+        Figure(f"import of a CSV of {NUM_ROWS:,} rows / import of pandas", taken / unit, "", 5),
+        Figure(f"import of a CSV of {NUM_ROWS:,} rows, memory", max(cost.peak_mb for cost in imports), "MB", 1000),
     )
 
 

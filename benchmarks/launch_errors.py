@@ -11,7 +11,7 @@ import math
 import sys
 
 import numpy as np
-from common import is_full, print_missed
+from common import is_full, print_head, print_missed
 
 from regatta.core import statistics
 
@@ -28,7 +28,7 @@ def main() -> int:
     most_flagged = 1 if num_launches > 1000 else 2
     print("In %: stationary launches called drifting / launches that drift by 5 % (scatter 2 %) found;")
     print("intervals of the median that hold it / launches with one; effective sample size, median / right")
-    print(f"| correlation | {' | '.join(f'{num} samples' for num in NUMS)} |\n|---{'|---' * len(NUMS)}|")
+    print_head("correlation", *(f"{num} samples" for num in NUMS))
     for rho in CORRELATIONS:
         cells = []
         for num in NUMS:

@@ -17,14 +17,9 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / "tests" / "unit"), str(ROOT / "workflow" / "scripts")]
 import numpy as np  # noqa: E402
-from common import Figure, report  # noqa: E402
+from common import Figure, print_head, report  # noqa: E402
 from coverage import LAUNCHES, SCATTER, SEED, tailed  # noqa: E402
-from planted_patterns import (  # noqa: E402
-    flipped,
-    matrix,
-    planted,
-    scattered,
-)
+from planted_patterns import flipped, matrix, planted, scattered  # noqa: E402
 
 from regatta.core import moderation  # noqa: E402
 from regatta.core.groups import find_groups  # noqa: E402
@@ -77,9 +72,9 @@ def described(
 
 def of_launches(num: int) -> float:
     """Print the rates of campaigns with launches; return the mean of those without a pattern."""
-    columns = " | ".join(f"share {share:g}, {'paired' if is_paired else 'unpaired'}" for share, is_paired in SETUPS)
+    columns = (f"share {share:g}, {'paired' if is_paired else 'unpaired'}" for share, is_paired in SETUPS)
     print(f"\n{num} campaigns per entry, cells {100 * EFFECT:g} % slower: exactly / at all described, %")
-    print(f"| slower cells, launches | {columns} |\n|---|" + "---|" * len(SETUPS))
+    print_head("slower cells, launches", *columns)
     kinds = {f"{num} conditions": partial(planted, num_conditions=num, least=6, most=11) for num in (1, 2)}
     kinds |= {"at random": lambda rng, rows: scattered(rng, len(rows), rng.randint(6, 35))}
     kinds |= {"none": lambda _, rows: [False] * len(rows)}
@@ -95,9 +90,8 @@ def of_launches(num: int) -> float:
 
 def main() -> None:
     num, rows, started, worst = int(sys.argv[1]) if len(sys.argv) > 1 else 500, matrix(), time.perf_counter(), 0.0
-    columns = " | ".join(f"{100 * flips:g} % flipped" for flips in FLIPS)
-    print(f"Found / close, %\n| conditions, cells | {columns} |")
-    print("|---|" + "---|" * len(FLIPS))
+    print("Found / close, %")
+    print_head("conditions, cells", *(f"{100 * flips:g} % flipped" for flips in FLIPS))
     claims = {flips: [] for flips in FLIPS}
     for conditions in (1, 2):
         for least, most in SIZES:
@@ -114,7 +108,8 @@ def main() -> None:
                     claims[flips].append(bool(find_patterns(rows, seen)))
                 entries.append(f"{100 * exact / num:.1f} / {100 * close / num:.1f}")
             print(f"| {conditions}, {least} to {most} | " + " | ".join(entries) + " |", flush=True)
-    print("\nClaimed without a pattern, %\n| affected | rate |\n|---|---|")
+    print("\nClaimed without a pattern, %")
+    print_head("affected", "rate")
     rates = {f"as many at random, {100 * flips:g} % flipped": sum(of) / len(of) for flips, of in claims.items()}
     for ratio in (0.01, 0.02, 0.03, 0.05):
         rng = random.Random(1)

@@ -13,10 +13,10 @@ import tempfile
 import time
 from pathlib import Path
 
-from common import ROOT, Figure, report
+from common import SCRIPTS, Figure, mean_interval, report
 
-BENCH = ROOT / "workflow" / "scripts" / "bench"
-sys.path[:0] = [str(BENCH), str(ROOT / "workflow" / "scripts")]
+BENCH = SCRIPTS / "bench"
+sys.path.insert(0, str(BENCH))
 
 NUM_PAIRS = 8
 NUM_READINGS = 300
@@ -49,7 +49,7 @@ def main() -> None:
             times = {kind: launch(folder, programs[kind], f"{kind}-{pair}") for kind in order}
             for size in SIZES:
                 ratios[size].append(times["with"][size] / times["without"][size])
-    low, middle, high = interval([statistics.median(of_pair) for of_pair in zip(*ratios.values(), strict=True)])
+    middle, low, high = mean_interval([statistics.median(of_pair) for of_pair in zip(*ratios.values(), strict=True)])
     print(f"cell time with / without counters: {middle:.3f}, 95 % interval [{low:.3f}, {high:.3f}], {NUM_PAIRS} pairs")
     for size, found in ratios.items():
         print(f"  all-reduce {size:>9,} B: {statistics.median(found):.3f} ({min(found):.3f} to {max(found):.3f})")
@@ -81,16 +81,6 @@ def spec(message_bytes: int) -> dict:
     version = next(line for line in (BENCH / "collective.py").read_text().splitlines() if line.startswith("VERSION"))
     known = {"benchmark": "collective", "version": int(version.split()[-1]), "cluster": "local", "device": "cpu"}
     return known | {"backend": "gloo", "nodes": 1, "gpus_per_node": 2, "parameters": parameters, "sampling": SAMPLING}
-
-
-def interval(values: list[float]) -> tuple[float, float, float]:
-    """Return the 95 % interval of the geometric mean, with the mean."""
-    import numpy as np
-
-    from regatta.tables.estimates import over_launches
-
-    found = over_launches(np.array([values]), np.array([""]), np.array([""]))
-    return tuple(float(end) for (end,) in (found.low, found.mean, found.high))
 
 
 def reading_seconds() -> float:

@@ -13,7 +13,7 @@ from dataclasses import replace
 import allocation_errors
 import coverage
 import numpy as np
-from common import is_full, print_missed
+from common import is_full, print_head, print_missed
 from coverage import CHUNK, SEED, levels
 
 from regatta.compare.gate_rules import FAIL, FAILED, LIKELY, outcome, stops
@@ -63,8 +63,7 @@ def corrected(num: int, launches: int) -> tuple[float, float]:
 
 def table(num: int, effects: tuple[float, ...]) -> dict[tuple, float]:
     """Print percent of cells that fail / stop the gate; of gates on 50 cells that fail. Return the first by column."""
-    print(f"| launches, between allocations | {' | '.join(f'{100 * effect:+g} %' for effect in effects)} |")
-    print(f"|---|{'---|' * len(effects)}")
+    print_head("launches, between allocations", *(f"{100 * effect:+g} %" for effect in effects))
     first = {}
     for variation in VARIATIONS:
         for launches in LAUNCHES:

@@ -4,15 +4,12 @@ The results are synthetic: 10 cells, a laptop (tests/unit/synthetic.py), 164 cel
 (synthetic_stacks.py), and 4,964 cells with 5 launches each (five_thousand_cells.py). Needs chromium.
 """
 
-import os
 import shutil
-import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 
-from common import ROOT, Figure, report
+from common import SCRIPTS, Figure, print_head, report, timed
 from five_thousand_cells import MACHINE, PAUSE_S, campaign
 
 from chromium import Chromium  # isort: skip
@@ -69,8 +66,7 @@ def main() -> None:
             results = write(Path(folder) / name.replace(" ", "-"))
             analyse_files(results)
             found[name] = write_report(results) | measure(browser, results / "report.html")
-    print("| | " + " | ".join(found) + " |")
-    print("|---" * (len(found) + 1) + "|")
+    print_head("", *found)
     for what in next(iter(found.values())):
         print(f"| {what} | " + " | ".join(f"{of[what]:,}" for of in found.values()) + " |")
     for what, (unit, *goals) in GOALS.items():
@@ -82,16 +78,10 @@ def main() -> None:
 def write_report(results: Path) -> dict[str, float]:
     """Write the report of a results folder, and return the seconds that report.py took, and those of its CPU time."""
     names = {"measurements": "measurements.csv", "tables": "tables", "launches": "launches", "out": "report.html"}
-    options = [word for key, name in names.items() for word in (f"--{key}", str(results / name))]
-    script = str(ROOT / "workflow" / "scripts" / "report.py")
-    begin = time.monotonic()
-    frozen = str(next(results.glob("campaign.*.json")))
-    process = subprocess.Popen([sys.executable, script, "--campaign", frozen, *options])
-    _, status, usage = os.wait4(process.pid, 0)
-    if status:
-        sys.exit("report.py failed")
-    cpu_s = usage.ru_utime + usage.ru_stime
-    return {"time to write (s)": round(time.monotonic() - begin, 1), "CPU time of that (s)": round(cpu_s, 1)}
+    options = [word for key, name in names.items() for word in (f"--{key}", results / name)]
+    frozen = next(results.glob("campaign.*.json"))
+    cost = timed([sys.executable, SCRIPTS / "report.py", "--campaign", frozen, *options])
+    return {"time to write (s)": round(cost.seconds, 1), "CPU time of that (s)": round(cost.cpu_s, 1)}
 
 
 def measure(browser: Chromium, page: Path) -> dict[str, float]:

@@ -4,7 +4,7 @@ The variation is per cell and launch, or one factor for all cells of a launch (p
 """
 
 import numpy as np
-from common import Figure, report
+from common import Figure, print_head, report
 
 from regatta.core.moderation import FALSE_DISCOVERIES, adjust_for_number
 from regatta.tables.pairs import MARGIN
@@ -19,8 +19,7 @@ SLOWER = (1.1, 1.2, 1.4, 1.6)
 def main() -> None:
     rng = np.random.default_rng(1)
     print(f"False-positive rate (%), {NUM_CAMPAIGNS:,} campaigns without a slow launch")
-    print("| variation (SD) | launches | " + " | ".join(f"{cells} cells" for cells in CELLS) + " |")
-    print("|---|---|" + "---|" * len(CELLS))
+    print_head("variation (SD)", "launches", *(f"{cells} cells" for cells in CELLS))
     worst = 0.0
     for is_common in (False, True):
         for variation in VARIATIONS:
@@ -30,14 +29,11 @@ def main() -> None:
                 what = f"{100 * variation:g} % {'per launch, common to all cells' if is_common else 'per cell'}"
                 print(f"| {what} | {launches} | " + " | ".join(f"{100 * share:.2f}" for share in found) + " |")
     print("\nDetection rate (%) of one launch that is slower in all 6 cells")
-    print("| variation per cell | launches | " + " | ".join(f"{slower:g} ×" for slower in SLOWER) + " |")
-    print("|---|---|" + "---|" * len(SLOWER))
+    print_head("variation per cell", "launches", *(f"{slower:g} ×" for slower in SLOWER))
     for variation in (0.02, MOST_VARIATION):
         for launches in LAUNCHES:
             found = [is_reported(rng, variation, launches, 6, False, slower)[:, 0].mean() for slower in SLOWER]
-            print(
-                f"| {100 * variation:g} % | {launches} | " + " | ".join(f"{100 * share:.1f}" for share in found) + " |"
-            )
+            print(f"| {100 * variation:g} % | {launches} | {' | '.join(f'{100 * share:.1f}' for share in found)} |")
     report(Figure("False-positive rate of slow launches, variation up to 8 %, worst case", 100 * worst, "%", 1))
 
 

@@ -1,7 +1,7 @@
 """How often one slow message size of a collective is reported, with none and with one of seven sizes slower."""
 
 import numpy as np
-from common import Figure, report
+from common import Figure, print_head, report
 
 from regatta.tables import latency_model
 
@@ -14,7 +14,7 @@ def main() -> None:
     latency_model.NUM_RESAMPLES = 9  # intervals of parameters do not matter here
     rng, found = np.random.default_rng(1), {}
     print(f"Sizes reported (%), {NUM_CURVES} curves each")
-    print("| noise | launches | none slower | 1.4 × | 1.8 × |\n|---|---|---|---|---|")
+    print_head("noise", "launches", "none slower", "1.4 ×", "1.8 ×")
     for noise in NOISES:
         for launches in LAUNCHES:
             rates = [

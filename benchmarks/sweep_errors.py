@@ -11,7 +11,7 @@ import sys
 import coverage
 import numpy as np
 import pandas as pd
-from common import Figure, print_missed, report
+from common import Figure, print_head, print_missed, report
 from coverage import tailed
 
 from regatta.core import moderation
@@ -61,8 +61,8 @@ def lags(random: np.random.Generator, ranks: int, launches: int, scatter: float,
 
 
 def stragglers() -> list[str]:
-    print("\n| ranks, launches, scatter, healthy ranks differ by, lag | found, % | healthy called slow |")
-    print("|---|---|---|")
+    print()
+    print_head("ranks, launches, scatter, healthy ranks differ by, lag", "found, %", "healthy called slow")
     missed = []
     for case in STRAGGLERS:
         random, slow = np.random.default_rng(coverage.SEED), []
@@ -125,8 +125,8 @@ def efficiency_without(random: np.random.Generator, effect: float, launches: int
 
 
 def without() -> list[str]:
-    print("\n| slow by, launches, noise, hidden | with, % | truth, % | bias, points | mean absolute error |")
-    print("|---|---|---|---|---|")
+    print()
+    print_head("slow by, launches, noise, hidden", "with, %", "truth, %", "bias, points", "mean absolute error")
     missed, worst = [], 0.0
     for case in WITHOUT:
         random, (*_, noise, is_hidden) = np.random.default_rng(coverage.SEED), case
@@ -144,7 +144,7 @@ def without() -> list[str]:
 
 
 def main() -> int:
-    print("| sweep | slow node found, % | sweeps that call a healthy node slow, % |\n|---|---|---|")
+    print_head("sweep", "slow node found, %", "sweeps that call a healthy node slow, %")
     missed = []
     for name, (nodes, repeats, scatter, spread, different, slow, least) in SWEEPS.items():
         random, found, wrong = np.random.default_rng(coverage.SEED), 0, 0

@@ -14,6 +14,7 @@ import tempfile
 import time
 from pathlib import Path
 
+import psutil
 import yaml
 from common import Figure, campaign, clone, report
 
@@ -105,8 +106,7 @@ def start(folder: Path, environment: dict[str, str]) -> subprocess.Popen:
 
 def cpu_seconds(pid: int) -> float:
     """Return the processor time of a process, without those that it started."""
-    words = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(words[11]) + int(words[12])) / os.sysconf("SC_CLK_TCK")
+    return sum(psutil.Process(pid).cpu_times()[:2])
 
 
 if __name__ == "__main__":

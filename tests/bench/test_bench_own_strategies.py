@@ -101,7 +101,7 @@ def test_no_parameters_give_no_buckets(single_rank):
     sync = gradient_synchronization.make("bucketed", torch.nn.ReLU(), 25)
     sync.finish()
     sync.reduce_alone()
-    assert (sync.num_calls, sync.gradient_bytes, sync.extra_bytes) == (0, 0, 0)
+    assert (sync.num_calls, sync.extra_bytes) == (0, 0)
 
 
 @pytest.mark.parametrize(
@@ -118,7 +118,6 @@ def test_calls_and_bytes_by_hand(single_rank, strategy, cap, num_calls, extra_by
     model = torch.nn.Sequential(torch.nn.Linear(500, 8), torch.nn.Linear(8, 8), torch.nn.Linear(8, 9))
     model[1].requires_grad_(False)
     sync = gradient_synchronization.make(strategy, model, cap)
-    assert sync.gradient_bytes == 4 * (4000 + 8 + 72 + 9)
     assert (sync.num_calls, sync.extra_bytes) == (num_calls, extra_bytes)
 
 

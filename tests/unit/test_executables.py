@@ -74,7 +74,7 @@ def test_a_program_that_may_be_run_but_not_read_is_in_no_id(tmp_path, monkeypatc
     def denied(path):
         raise PermissionError(13, "Permission denied", str(path))
 
-    monkeypatch.setattr(executables, "file_hash", denied)
+    monkeypatch.setattr(base, "file_hash", denied)
     assert files_in_ids(tmp_path, campaign([str(prog)])) == [None]
 
 

@@ -75,9 +75,9 @@ def make(strategy: str, model: nn.Module, bucket_cap_mb: float | None, group=Non
 class GradientSync:
     """Keeps the gradients of a model the same on all ranks; see the module's docstring.
 
-    gradient_bytes: reduced per step. num_calls: collective calls per step. extra_bytes: bucket buffers. host_wait_ns:
-    how long the host waited in the last finish(): in wait() if overlapped with backward, else in the whole reduction.
-    On NCCL that is only the time to enqueue it. events: those of a traced step (stream_times.py).
+    num_calls: collective calls per step. extra_bytes: bucket buffers. host_wait_ns: how long the host waited in the
+    last finish(): in wait() if overlapped with backward, else in the whole reduction. On NCCL that is only the time to
+    enqueue it. events: those of a traced step (stream_times.py).
     """
 
     def __init__(self, model: nn.Module, cap_bytes: float, is_overlapped: bool, group) -> None:
@@ -90,7 +90,6 @@ class GradientSync:
         # parameters() names tied weights once.
         trained = [weights for weights in model.parameters() if weights.requires_grad and weights.numel()]
         self.buckets = [Bucket(members, divisor) for members in group_parameters(trained, cap_bytes)]
-        self.gradient_bytes = sum(weights.nbytes for weights in trained)
         self.num_calls = len(self.buckets)
         self.extra_bytes = sum(bucket.buffer.nbytes for bucket in self.buckets if bucket.buffer is not None)
         self.host_wait_ns = 0

@@ -14,7 +14,7 @@ from regatta.campaign.yaml_file import FileError, YamlFile
 from regatta.core.schemas import place
 from regatta.core.text import utc_text
 from regatta.runtimes import runtime_of
-from regatta.runtimes.base import file_hash, is_below, whole_path
+from regatta.runtimes.base import hash_if_readable, is_below, whole_path
 
 KEY = "executables"
 
@@ -61,20 +61,13 @@ def files_of(spec: Mapping[str, object], depends: Iterable[str], stack: dict) ->
 def executables_of(spec: Mapping[str, object], depends: Iterable[str], stack: dict, cluster: dict) -> dict[str, str]:
     """Return the SHA-256 by path of the files of a cell; empty if the driver can read none."""
     files = [path for path in files_of(spec, depends, stack) if not is_of_nodes(path, cluster)]
-    hashes = {str(path): _hash(path) for path in files}
+    hashes = {str(path): hash_if_readable(path) for path in files}
     return {path: digest for path, digest in sorted(hashes.items()) if digest}
-
-
-def _hash(path: Path) -> str | None:
-    try:
-        return file_hash(path) if path.is_file() else None
-    except OSError:  # it may be run but not read; missing files of `depends` are errors of the campaign
-        return None
 
 
 def unreadable(files: Iterable[Path], cluster: dict) -> list[Path]:
     """Return the files of a cell that this machine should have, but cannot read."""
-    return [path for path in files if not is_of_nodes(path, cluster) and _hash(path) is None]
+    return [path for path in files if not is_of_nodes(path, cluster) and hash_if_readable(path) is None]
 
 
 def without(spec: Mapping[str, object], paths: Iterable[str]) -> dict:
@@ -135,7 +128,7 @@ def ran_same_files(spec: Mapping[str, object], earlier: Mapping[str, object], ti
 def edited_file(specs: Iterable[Mapping[str, object]]) -> str | None:
     """Return that a file of cells is not the one that was planned, as text, or None."""
     for path, digest in {item for spec in specs for item in spec.get(KEY, {}).items()}:
-        if _hash(Path(path)) != digest:
+        if hash_if_readable(Path(path)) != digest:
             text = (
                 f"{path} is not the file that was planned. Run the same command again to plan with the current files."
             )

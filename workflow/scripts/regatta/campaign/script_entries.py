@@ -14,7 +14,7 @@ from pathlib import Path
 
 from regatta.campaign.yaml_file import FileError, YamlFile, schema_errors
 from regatta.core.schemas import place, show
-from regatta.runtimes.base import file_hash, whole_path
+from regatta.runtimes.base import hash_if_readable, whole_path
 
 BENCHMARK = "script"
 RATES = ("samples_per_step", "tokens_per_step")
@@ -249,23 +249,16 @@ def script_files(script: Path, listed: tuple[Path, ...]) -> dict[str, str]:
     while waiting:
         path = waiting.pop()
         if str(path) not in found:
-            found[str(path)] = _hash(path)
+            found[str(path)] = hash_if_readable(path)
             waiting += imported_files(path, script.parent)
-    found |= {str(path): _hash(path) for path in listed}
+    found |= {str(path): hash_if_readable(path) for path in listed}
     return dict(sorted(found.items()))
-
-
-def _hash(path: Path) -> str | None:
-    try:
-        return file_hash(path) if path.is_file() else None
-    except OSError:  # reported by _file_errors
-        return None
 
 
 @functools.cache
 def edited(path: str, digest: str) -> bool:
     """Return whether a file is not the one with this SHA-256; False if it is not here, as a temporary one."""
-    found = _hash(Path(path))
+    found = hash_if_readable(Path(path))
     return found is not None and found != digest
 
 

@@ -79,15 +79,14 @@ class OutputReading:
     """What was read from an output: numbers in SI units, samples without those dropped, and the lines of the matches.
 
     problems: why a quantity is missing or the output is not valid, each with its line and what to do; empty if all was
-    read. A quantity with a problem has no value. is_cut: the search ended early, so that nothing was read. texts: each
-    number of a quantity with its unit as the output has them, and its value in SI units, None if it is no number.
+    read. A quantity with a problem has no value. texts: each number of a quantity with its unit as the output has them,
+    and its value in SI units, None if it is no number.
     """
 
     values: dict[str, float] = field(default_factory=dict)
     samples: dict[str, list[float]] = field(default_factory=dict)
     problems: tuple[str, ...] = ()
     matched_lines: dict[str, list[int]] = field(default_factory=dict)
-    is_cut: bool = False
     texts: dict[str, list[tuple[str, float | None]]] = field(default_factory=dict)
 
 
@@ -160,7 +159,7 @@ def read_quantities(
         if match.name is not None:
             found[match.name].append(match)
         elif match.value:  # the search ended early: what it found may be a part
-            return OutputReading(problems=(match.value,), is_cut=True)
+            return OutputReading(problems=(match.value,))
     for name, quantity in reader.quantities.items():
         matches = found[f"read.{name}"]
         lines[name] = [match.line for match in matches if match.value is not None or not match.whole]
@@ -180,7 +179,7 @@ def read_quantities(
         text = f"line {rejected[0].line}: check.reject matches {quoted(rejected[0].value)}. The run is invalid"
         problems.append(text)
     problems += _ranks_problem(reader.ranks, found["check.ranks"], num_ranks) if reader.ranks else []
-    return OutputReading(values, samples, tuple(problems), lines, texts=texts)
+    return OutputReading(values, samples, tuple(problems), lines, texts)
 
 
 def _ranks_problem(pattern: str, matches: list[Match], num_ranks: Collection[int]) -> list[str]:

@@ -73,6 +73,14 @@ def file_hash(path: Path) -> str:
     return digest
 
 
+def hash_if_readable(path: Path) -> str | None:
+    """Return the SHA-256 of a file; None if it is not there, is no regular file, or may be run but not read."""
+    try:
+        return file_hash(path) if path.is_file() else None
+    except OSError:
+        return None
+
+
 def expand(text: str, variables: Mapping[str, str]) -> str:
     """Return a bind with its $VARIABLES replaced. Raises UserError for one that is not set."""
     try:
