@@ -1,6 +1,7 @@
 """The report of an acceptance sweep: nodes and pairs against the median one, by hand and by brute force."""
 
 import math
+import re
 import statistics
 from dataclasses import replace
 
@@ -268,6 +269,24 @@ def test_a_figure_has_a_mark_for_each_node_and_those_that_failed_are_last_and_na
     assert figure.table.rows[0][0] == "n9"
     assert limits["series"].tolist() == ["5 % margin", "\N{MINUS SIGN}4.8 % margin"]
     assert figure.svg.count(f'data-cell="{ranked["cell"].iloc[-1]}"') == 1
+
+
+@pytest.fixture(scope="module")
+def of_many(tmp_path_factory):
+    """30 nodes, of which n11 to n15 are 20 to 24 % slower, and n9 and n19 fail."""
+    slow = {(f"n{number}", ""): 1.2 + (number - 11) / 100 for number in range(11, 16)}
+    faults = {(host, repeat): fault for (_, repeat), fault in FAULTS.items() for host in ("n9", "n19")}
+    campaign = sweep_campaign([f"n{i}" for i in range(1, 31)], messages=(2**28,))
+    return analyse(write_sweep(tmp_path_factory.mktemp("sweep") / "many", campaign, slow, faults))
+
+
+def test_of_many_nodes_the_failed_ones_and_the_slowest_are_named_beside_their_marks(of_many, drawing):
+    figure = sweep.section(of_many).headlines[0]
+    texts = texts_of(figure.svg)
+    named = {text.split(" +")[0]: float(text.split(" +")[1]) for text in texts if re.match(r"n\d+ \+", text)}
+    assert named == pytest.approx({"n15": 24, "n14": 23, "n13": 22}, abs=1)
+    assert "and 2 more" in texts
+    assert [re.findall(r"n\d+", text) for text in texts if "failed: " in text] == [["n9", "n19"]]
 
 
 def test_the_first_figure_has_the_workload_of_the_summary_and_the_contents_count_failed_nodes(of_nodes):

@@ -37,7 +37,7 @@ MOST_FAILING = 0.25  # share of the nodes or pairs; more failing ones are not ca
 # Groups of the matrix in its order, and their marks in a figure: a node is in the first one that applies to any of its
 # cells.
 GROUPS = {
-    "failed": ("Failed", Style(BAD, "P")),
+    "failed": ("Failed", Style(BAD, "X")),
     "slower": ("Slower", Style(COLORS[1], "D")),
     "faster": ("Faster", Style(COLORS[2], "v")),
     "missing": ("No result", Style(GREY, "s")),
