@@ -334,7 +334,7 @@ def test_a_slow_link_is_in_the_first_figure_the_first_line_and_the_contents(of_p
     assert (link["y"], dict(figure.chart.x.ticks)[link["x"]]) == (pytest.approx(50, abs=1), "n3\N{EN DASH}n7")
     named = f"{link['y']:.1f}"
     assert {"n3\N{EN DASH}n7", f"+{named} slow link"} <= {*texts_of(figure.svg)}
-    assert re.findall(r"link (n\d+).(n\d+) ([\d.]+) %", statement[0]) == [("n3", "n7", named)]
+    assert re.findall(r"(n\d+)\W(n\d+) ([\d.]+) %", statement[0]) == [("n3", "n7", named)]
     assert section.state[0].split(", ") == ["1 failed", "2 slower"]
     assert figure.table.rows[1][0] == "n3, n7"
 
