@@ -144,7 +144,7 @@ def outside(data: ReportData) -> dict[str, pd.DataFrame]:
             for row in table_rows(judged)
         ]
         known = set(zip(rows["hosts"], rows["workload"], rows["verdict"], strict=True))
-        found[noun] = by_effect(judged[pd.Series(is_outside, judged.index, bool)])  # an empty list: columns
+        found[noun] = by_effect(judged[pd.Series(is_outside, judged.index, bool)])  # a list selects columns if empty
     return found
 
 
