@@ -1,6 +1,7 @@
 """The report of an acceptance sweep: nodes and pairs against the median one, by hand and by brute force."""
 
 import math
+import re
 import statistics
 from dataclasses import replace
 
@@ -22,6 +23,7 @@ from regatta.store.csv_files import MEASUREMENTS, make_table
 from regatta.store.nodes import blame_nodes
 from regatta.topics import catalog, machines
 from regatta.topics import sweep_section as sweep
+from regatta.topics.summary import confidence
 
 
 def measured(campaign: dict, seconds: dict) -> pd.DataFrame:
@@ -176,7 +178,11 @@ def test_slow_and_failed_nodes_are_named_and_the_others_are_not(of_nodes):
     assert "[n9, n5, n17]" in stated.next_step
     assert stated.mark == "failed"
     assert (line_of_nodes.values["num_checked"], line_of_nodes.values["num_planned"]) == (23 * 18, 24 * 18)
-    assert "{failed}" in lead_of(of_nodes)
+    assert re.findall(r"(n\d+) (?:failed|([\d.]+) %)", stated.statement[0]) == [
+        ("n9", ""),
+        ("n5", "30.1"),
+        ("n17", "8.2"),
+    ]
 
 
 def test_that_no_node_is_slow_is_never_said_without_the_failed_ones(tmp_path):
@@ -185,9 +191,9 @@ def test_that_no_node_is_slow_is_never_said_without_the_failed_ones(tmp_path):
     faults = {("n2", repeat): FAULTS["n9", 0] for repeat in range(3)}
     data = analyse(write_sweep(tmp_path / "sweep", sweep_campaign(names, messages=(2**28,)), {}, faults))
     finding = sweep.findings(data)[0]
-    assert (finding.words["failed"], finding.words["slower"], finding.words["exclude"]) == (["n2"], [], "n2")
+    assert finding.words["exclude"] == "n2"
     assert (finding.values["num_settled"], finding.values["num_checked"], finding.values["num_planned"]) == (4, 48, 60)
-    assert "{failed}" in lead_of(data)
+    assert "n2" in sweep.TOPIC.stated(finding).statement[0]
 
 
 def test_a_healthy_node_that_is_avoided_is_readmitted(tmp_path):
@@ -270,6 +276,24 @@ def test_a_figure_has_a_mark_for_each_node_and_those_that_failed_are_last_and_na
     assert figure.svg.count(f'data-cell="{ranked["cell"].iloc[-1]}"') == 1
 
 
+@pytest.fixture(scope="module")
+def of_many(tmp_path_factory):
+    """30 nodes, of which n11 to n15 are 20 to 24 % slower, and n9 and n19 fail."""
+    slow = {(f"n{number}", ""): 1.2 + (number - 11) / 100 for number in range(11, 16)}
+    faults = {(host, repeat): fault for (_, repeat), fault in FAULTS.items() for host in ("n9", "n19")}
+    campaign = sweep_campaign([f"n{i}" for i in range(1, 31)], messages=(2**28,))
+    return analyse(write_sweep(tmp_path_factory.mktemp("sweep") / "many", campaign, slow, faults))
+
+
+def test_of_many_nodes_the_failed_ones_and_the_slowest_are_named_beside_their_marks(of_many, drawing):
+    figure = sweep.section(of_many).headlines[0]
+    texts = texts_of(figure.svg)
+    named = {text.split(" +")[0]: float(text.split(" +")[1]) for text in texts if re.match(r"n\d+ \+", text)}
+    assert named == pytest.approx({"n15": 24, "n14": 23, "n13": 22}, abs=1)
+    assert "and 2 more" in texts
+    assert [re.findall(r"n\d+", text) for text in texts if "failed: " in text] == [["n9", "n19"]]
+
+
 def test_the_first_figure_has_the_workload_of_the_summary_and_the_contents_count_failed_nodes(of_nodes):
     section, line = sweep.section(of_nodes), lines_of(of_nodes)["nodes"]
     [largest] = line.values["largest"]
@@ -300,6 +324,34 @@ def test_a_pair_is_a_finding_only_if_none_of_its_nodes_explains_it(of_pairs):
     one, other = squares["n3", "n7"], squares["n7", "n3"]
     assert (one.text, one.state, one.level, one.note) == (other.text, other.state, other.level, other.note)
     assert (one.state, squares.get(("n3", "n3")), squares["n9", "n1"].state) == ("slower above", None, "failed")
+
+
+def test_a_slow_link_is_in_the_first_figure_the_first_line_and_the_contents(of_pairs, drawing):
+    """n17 takes 8 % longer, and n3 with n7 takes 50 % longer."""
+    section, statement = sweep.section(of_pairs), sweep.TOPIC.stated(sweep.findings(of_pairs)[0]).statement
+    figure = section.headlines[0]
+    [link] = figure.chart.frame.query("series == 'slow link'").to_dict("records")
+    assert (link["y"], dict(figure.chart.x.ticks)[link["x"]]) == (pytest.approx(50, abs=1), "n3\N{EN DASH}n7")
+    named = f"{link['y']:.1f}"
+    assert {"n3\N{EN DASH}n7", f"+{named} slow link"} <= {*texts_of(figure.svg)}
+    assert re.findall(r"(n\d+)\W(n\d+) ([\d.]+) %", statement[0]) == [("n3", "n7", named)]
+    assert section.state[0].split(", ") == ["1 failed", "2 slower"]
+    assert figure.table.rows[1][0] == "n3, n7"
+
+
+@pytest.mark.parametrize("name", ["of_nodes", "of_pairs"])
+def test_beside_slow_nodes_is_the_precision_of_verdicts_and_no_good_confidence(name, request):
+    data = request.getfixturevalue(name)
+    line = confidence(data)
+    assert (line.mark, line.statement[0].partition(":")[0]) == ("measured", "Precision")
+    rows = sweep.tables_of(data)[name[3:-1]].query("interval == 'interval'")
+    half = (rows["time_high_ratio"] / rows["time_low_ratio"]).astype(float) ** 0.5 - 1
+    assert float(re.search(r"[\d.]+", line.statement[0])[0]) == pytest.approx(100 * half.median(), abs=0.051)
+
+
+def test_one_node_has_no_precision(tmp_path):
+    data = analyse(write_sweep(tmp_path / "sweep", sweep_campaign(["n1"], messages=(1024,))))
+    assert confidence(data).mark == "uncertain"
 
 
 def test_topics_that_would_pool_nodes_have_no_tables_and_no_sections(of_nodes):

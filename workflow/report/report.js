@@ -138,7 +138,7 @@ const button = (onclick, attributes, ...children) => Object.assign(make("button"
 const cellButton = ({ cells }, cell) => button(null, { class: "open-cell", "data-cell": cell }, cells.name[cell]);
 const cellsOf = ({ dataset }, ...kinds) => kinds.flatMap((kind) => dataset[kind]?.match(/\d+/g) ?? []).map(Number);
 const shares = (...nums) => nums.map((num) => num.toLocaleString("en-US")).join(" of ");
-const counted = (num, all) => `${shares(num, all)} ${all === 1 ? "cell" : "cells"}`;
+const counted = (num, all) => `${shares(num, all)} ${byId("filters").dataset.noun}${all === 1 ? "" : "s"}`;
 
 function enhance(block) {
   const { cells, facets } = block;
@@ -282,7 +282,7 @@ function enhance(block) {
   const openDrawer = (indices, from) => {
     const [cell] = indices.length === 1 ? indices : [];
     set("cell", cells.id[cell]);
-    title.textContent = cells.name[cell] ?? `${indices.length} cells`;
+    title.textContent = cells.name[cell] ?? `${indices.length} ${filters.dataset.noun}s`;
     const item = (of) => make("li", {}, cellButton(block, of), ` ${facets.status.values[cells.status[of]]}; ${block.texts.main[of]}`);
     byId("drawer-body").replaceChildren(cell === undefined ? make("ul", { class: "plain" }, indices.map(item)) : cellDetails(block, cell));
     tip.textContent = "";

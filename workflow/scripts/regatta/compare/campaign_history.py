@@ -5,7 +5,7 @@ import json
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
@@ -18,7 +18,6 @@ from regatta.kit.columns import Column, Row, table_rows
 from regatta.model.frozen import FrozenCell, names_by_id
 from regatta.store.launch_files import read_file
 from regatta.tables.bandwidth import BUSBW
-from regatta.tables.baselines import BASELINE, EFFICIENCY, EFFICIENCY_KIND
 from regatta.tables.cells import cells_table, rows_of
 from regatta.tables.counterparts import match_key
 from regatta.tables.facts import NOT_KNOWN, Difference, differences_by_stack
@@ -153,7 +152,7 @@ class Trends:
 
     trends: list[Trend] = field(default_factory=list)
     num_more: int = 0
-    problems: list[str] = field(default_factory=list)
+    problems: dict[Path, str] = field(default_factory=dict)
 
 
 def read_keys(frozen: Path) -> Keys | None:
@@ -190,16 +189,16 @@ def connected(keys: dict[Path, Keys]) -> list[list[Path]]:
     return sorted(found, key=lambda members: places[members[0]])
 
 
-def read_trends(keys: dict[Path, Keys]) -> Trends:
-    """Return the trends of campaigns with cells in common. keys: newest campaign first."""
-    groups, found, problems = connected(keys), [], []
-    for group in groups[:MOST_SERIES]:
+def read_trends(keys: dict[Path, Keys | None]) -> Trends:
+    """Return the trends of campaigns with cells in common. keys: newest campaign first; None if damaged."""
+    groups, found, problems = connected({folder: cells for folder, cells in keys.items() if cells}), [], {}
+    for group in groups[:MOST_SERIES] + [[folder] for folder, cells in keys.items() if cells is None]:
         campaigns = []
         for folder in group[:MOST_CAMPAIGNS]:
             try:
                 campaigns.append(read_campaign(folder))
             except (OSError, UserError) as error:
-                problems.append(str(error))
+                problems[folder] = str(error)
         campaigns = [campaign for campaign in campaigns if campaign.first_time_utc]
         campaigns.sort(key=lambda campaign: campaign.first_time_utc)
         if names := measured_twice(campaigns):  # else cells in common, but none measured twice
@@ -219,8 +218,7 @@ def _trend_of(campaigns: list[CampaignResults], names: dict[str, str], num_older
     )
 
 
-NEEDED = (EFFICIENCY, EFFICIENCY_KIND, BASELINE, THROUGHPUT, BUSBW)
-FIGURES = (("train_step", replace(EFFICIENCY, applies=None)), ("train_step", THROUGHPUT), ("collective", BUSBW))
+FIGURES = {"train_step": THROUGHPUT, "collective": BUSBW}  # not ratios within a campaign, whose two sides may slow down
 
 
 def measured_twice(campaigns: list[CampaignResults]) -> dict[str, str]:
@@ -244,8 +242,8 @@ def _text(column: Column, row: Row) -> str:
 def _key_figures(campaigns: list[CampaignResults], names: dict[str, str], keys: list[Keys]) -> Iterator[Followed]:
     """Yield each key figure that two or more campaigns have for the same cell. names: by what it measures."""
     cells = {key: cell for of_campaign in keys for key, cell in of_campaign.items() if key in names}  # the latest
-    tables = [cells_table(campaign.campaign, campaign.measurements, NEEDED) for campaign in campaigns]
-    for benchmark, column in FIGURES:
+    tables = [cells_table(campaign.campaign, campaign.measurements, FIGURES.values()) for campaign in campaigns]
+    for benchmark, column in FIGURES.items():
         found: dict[str, dict[int, Point]] = defaultdict(dict)
         for place, (table, of_campaign) in enumerate(zip(tables, keys, strict=True)):
             key_of = {cell.id: key for key, cell in of_campaign.items() if key in names}

@@ -175,8 +175,8 @@ class IndexRow:
         return next((of.points[self.place] for of in followed if self.place in of.points), None)
 
 
-def rows_of(entries: list[IndexEntry], trends: list[tuple[Trend, list[Neighbors | None]]]) -> list[IndexRow]:
-    """Return the rows of the table. None is good if cells are, or may be, slower."""
+def rows_of(entries: list[IndexEntry], trends: list[tuple], problems: dict[Path, str]) -> list[IndexRow]:
+    """Return the rows of the table. Good: all is measured, compared, and not slower. problems: unreadable campaigns."""
     places = {
         folder: (trend, place, compared[place])
         for trend, compared in trends
@@ -185,8 +185,8 @@ def rows_of(entries: list[IndexEntry], trends: list[tuple[Trend, list[Neighbors 
     found = []
     for entry in entries:
         row = IndexRow(entry, entry.status, *places.get(entry.folder, ()))
-        states = row.since.states if row.since else []
-        is_good = all(css == "faster" for _, css in states)
+        states = row.since.states if row.since else [("cannot be read", "bad")] * (entry.folder in problems)
+        is_good = row.since and all(css == "faster" for _, css in states)
         status = [(text, css if is_good or css != "good" else "") for text, css in entry.status]
         found.append(replace(row, states=status + states))
     return found
@@ -227,7 +227,7 @@ def write_index(results: Path) -> Path:
 def index_page(results: Path) -> str:
     """Return the page. Raises UserError if the folder does not exist."""
     entries, others = read_entries(results)
-    found = read_trends({entry.folder: entry.keys for entry in entries if entry.keys and entry.answer})
+    found = read_trends({entry.folder: entry.keys for entry in entries if entry.answer and entry.keys != {}})
     trends = [(trend, neighbors(results, trend)) for trend in found.trends]
     files = sorted(path.name for path in (results / COMPARISONS).glob("*.html") if os.path.isfile(path))
     pages = [(one_line(name.removesuffix(".html"), 2 * MOST_NAME), address(COMPARISONS, name)) for name in files]
@@ -242,12 +242,12 @@ def index_page(results: Path) -> str:
         contents=[("campaigns", "Campaigns"), *([("comparisons", "Comparisons")] if pages or missing else [])],
         answers=answers(found.trends),
         most_answers=MOST_ANSWERS,
-        rows=rows_of(entries, trends),
+        rows=rows_of(entries, trends, found.problems),
         figures=list(dict.fromkeys(of.title for trend in found.trends for of in trend.followed)),
         others=others,
         trends=trends,
         num_more=found.num_more,
-        problems=[one_line(problem, MOST_TEXT) for problem in found.problems],
+        problems=[one_line(problem, MOST_TEXT) for problem in found.problems.values()],
         pages=pages,
         missing=missing,
         margin=MARGIN,

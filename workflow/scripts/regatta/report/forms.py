@@ -13,6 +13,7 @@ import numpy as np
 
 from regatta.core.names import SEPARATOR
 from regatta.core.text import with_minus_signs
+from regatta.kit.kinds import joined
 from regatta.report.chart import (
     BAD,
     CELL,
@@ -34,10 +35,12 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure as Canvas
+    from matplotlib.text import Annotation
 
 PLOT, LINE_HEIGHT = 13, 1.45  # height of a plot, and of a line of text on a phone, by that of the text
 ROW, TWO_LINES = 1.65, 2.8  # height of a row, by the lines of its name
 QUIET = ("equivalent", "within the margin")  # null results, whose words do not stand beside their values
+UNNAMED, MOST_NAMED = (*QUIET, "inconclusive"), 3  # of many values: series without names beside them, and names of one
 MOST_ROWS = 24  # of more, values stand side by side
 MOST_GROUPS = 5  # whose names fit above their values
 MOST_LABEL, MOST_NAME = 13, 22  # characters of a line of a label, and of the name of a row
@@ -79,6 +82,15 @@ def apart(wanted: Sequence[float], heights: Sequence[float], highest: float) -> 
     for index in reversed(range(len(places))):
         places[index] = min(places[index], highest - sum(gaps[index:]))
     return places
+
+
+def move_apart(axes: "Axes", labels: "list[Annotation]", medium: Medium) -> None:
+    """Move labels at the right end of a plot apart, each near its height."""
+    labels = sorted(labels, key=lambda label: label.xy[1])
+    wanted = [axes.transData.transform((axes.get_xlim()[0], label.xy[1]))[1] for label in labels]
+    heights = [LINE_HEIGHT * medium.text_pt * (1 + label.get_text().count("\n")) for label in labels]
+    for label, place, wish in zip(labels, apart(wanted, heights, axes.bbox.ymax), wanted, strict=True):
+        label.xyann = (5, place - wish)
 
 
 def new_plots(
@@ -222,11 +234,7 @@ def draw_lines(canvas: "Canvas", chart: Chart, medium: Medium) -> None:
         handles = {label: _handle(styles[name]) for name, label in labels.items()}
         add_legend(canvas, handles, list(gids.values()), medium)
     lay_out(canvas, medium, chart.y.heading, chart.heading, common, ZOOMED * is_zoomed)
-    drawn.sort(key=lambda label: label.xy[1])
-    wanted = [axes.transData.transform((axes.get_xlim()[0], label.xy[1]))[1] for label in drawn]
-    heights = [LINE_HEIGHT * medium.text_pt * (1 + label.get_text().count("\n")) for label in drawn]
-    for label, place, wish in zip(drawn, apart(wanted, heights, axes.bbox.ymax), wanted, strict=True):
-        label.xyann = (5, place - wish)
+    move_apart(axes, drawn, medium)
     colors = list(dict.fromkeys(styles[name].color for name in lines))
     emphases = dict(zip(colors, EMPHASES, strict=False)) if len(colors) > 1 else dict.fromkeys(colors, 1.0)
     for name, style in styles.items():
@@ -282,6 +290,24 @@ def _row_names(chart: Chart, rows: "pd.DataFrame", has_words: bool) -> tuple[str
     return common, [in_two_lines(name, MOST_NAME) for name in names]
 
 
+def _name_values(axes: "Axes", chart: Chart, rows: "pd.DataFrame") -> "list[Annotation]":
+    """Write beside many values the names of those that differ most in each series, and how many more there are.
+
+    Missing values, which are drawn at the lowest place, share one text.
+    """
+    drawn, names, where = [], dict(chart.x.ticks), {"xycoords": axes.get_yaxis_transform(), "va": "center"}
+    for series, part in rows.groupby(chart.series, sort=False):
+        part = part.sort_values("y", key=abs, ascending=False, kind="stable")
+        texts = [f"{names[x]} {with_minus_signs(chart.y.written(y))}" for x, y in part[["x", "y"]].to_numpy()]
+        texts[MOST_NAMED:] = [f"and {len(part) - MOST_NAMED} more"] if len(part) > MOST_NAMED else []
+        if part["y"].isna().all():
+            texts = [f"{len(part)} {series}: {joined([names[x] for x in part['x']])}"]
+        for text, y, cell in zip(texts, part["y"].fillna(axes.get_ylim()[0]), part[chart.cell], strict=False):
+            look = {"color": chart.styles[series].color, "gid": LINE + cell}
+            drawn.append(axes.annotate(in_two_lines(text, MOST_NAME), (1, y), (5, 0), **look, **OFFSET, **where))
+    return drawn
+
+
 def draw_rows(canvas: "Canvas", chart: Chart, medium: Medium) -> None:
     """Draw a row for each value, with its interval or range, launches and number; of many, values side by side."""
     styles, series = chart.styles, chart.series
@@ -321,22 +347,26 @@ def draw_rows(canvas: "Canvas", chart: Chart, medium: Medium) -> None:
     if len(guides) > 1:
         band = {"color": GREY, "alpha": BAND, "linewidth": 0, "zorder": 0}
         (axes.axhspan if is_across else axes.axvspan)(guides["y"].min(), guides["y"].max(), **band)
+    named = set(found) - {*UNNAMED} if is_across and has_words else set()
+    drawn = _name_values(axes, chart, rows[rows[series].isin(named)])
     for name, at in guides[[series, "y"]].itertuples(index=False):
         look = {"color": GREY, "linestyle": styles[name].line, "linewidth": 1.2, "zorder": 1.5}
         (axes.axhline if is_across else axes.axvline)(at, **look)
         side = "center" if len(guides) == 1 else "left" if at == guides["y"].max() else "right"
         if is_across:
-            where = {"xy": (1, at), "xytext": (3, 0), "xycoords": axes.get_yaxis_transform(), "va": "center"}
+            where = {"xy": (1, at), "xytext": (5, 0), "xycoords": axes.get_yaxis_transform(), "va": "center"}
         else:
             where = {"xy": (at, 1), "xytext": (0, 2), "xycoords": axes.get_xaxis_transform(), "ha": side}
-        axes.annotate(name, color=GREY, **OFFSET, **where)
+        drawn += [axes.annotate(name, color=GREY, **OFFSET, **where)]
     lay_out(canvas, medium, chart.y.heading, chart.heading, common, ZOOMED * is_zoomed)
+    move_apart(axes, drawn if is_across else [], medium)
     ends = ("minimum", "maximum") if "minimum" in rows else chart.ends
-    bars, dot = (ends, *((1.8, 0.7) if is_across else (6, 0.3))), {"alpha": 1, "markersize": 3 if is_across else 5}
+    bars = (ends, *((1.8, 0.7) if is_across else (6, 0.3)))
     tick = {"alpha": 1, "marker": "|", "markersize": 12, "markeredgewidth": 2}
     for name in found:
         for is_known in (True, False):
             chosen = ((rows[series] == name) & (rows["y"].notna() == is_known)).to_numpy()
+            dot = {"alpha": 1, "markersize": 3 if is_across and name not in named else 7}
             look = tick if is_known and not is_across else dot
             _marks(axes, chart, rows[chosen], places[chosen], styles[name], bars, DOT, is_across=is_across, **look)
 

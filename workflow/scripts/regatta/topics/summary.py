@@ -19,6 +19,7 @@ from regatta.tables.facts import own_facts
 from regatta.topics.base import ReportData, invalid_cells, once_per_report, unreliable_cells
 from regatta.topics.comparison.comparison_section import change_by_pair
 from regatta.topics.stability import LIMIT, counts_of_variation
+from regatta.topics.sweep_section import precision_words
 
 INCLUDED = "slow node included"
 # Word of a mark -> its sign and CSS class. What is unknown or open is never good.
@@ -55,8 +56,9 @@ SETTING = re.compile(r"`(\w+): (\[?)([^`\]]+)\]?`")  # in a next step
 URGENT_FIRST = (SUMMARY, LOW, FAIR, RESULT, NOTE)
 SUBJECT = Kind("subject", SUMMARY, "{subject}", place=0)
 CONFIDENCE = Kind(
-    *("confidence", SUMMARY, "Confidence: {word}"),
+    *("confidence", SUMMARY, ("Precision: {precision}", "Confidence: {word}")),
     parts=(
+        "median half-width of the 95 % CIs; margin {margin}",
         (
             "{listed}",
             f"variation between launches above {LIMIT} in {{num_varying}} of {{num_cells:cell}}: {{where}}",
@@ -66,7 +68,7 @@ CONFIDENCE = Kind(
         ),
     ),
     place=7,
-    mark="{word}",
+    mark=("{mark}", "{word}"),
 )
 NEXT = Kind("next", SUMMARY, "Next: {shown}", ("{where}",), place=8)
 
@@ -174,6 +176,8 @@ def confidence(data: ReportData) -> Finding:
     values |= {"reasons": reasons, "num_unreliable": len(unreliable_cells(data))}
     where = next((of.words.get("where") for of in data.findings if of.declared.key == "variation"), None)
     words = {"listed": "; ".join(texts), "where": where}
+    # A slow node of a sweep is its result, and no doubt about the measurement.
+    words |= precision_words(data) if data.campaign.sweep and not reasons else {}
     return Finding("confidence", values, (), (), "warnings", words, CONFIDENCE)
 
 

@@ -8,14 +8,14 @@ import pandas as pd
 from regatta.core.names import cell_names
 from regatta.core.text import is_unknown, natural
 from regatta.kit.columns import NUM_LAUNCHES, Row, table_rows
-from regatta.kit.kinds import MOST_NAMES, NOTE, RESULT, SUMMARY, Kind, Value
+from regatta.kit.kinds import MOST_NAMES, NOTE, RESULT, SUMMARY, Kind, Value, joined
 from regatta.report.chart import BAD, COLORS, GREY, GUIDE, Chart, PlotAxis, Style
 from regatta.report.findings import PROBLEMS, Finding, Source, of_rows, percent_number
 from regatta.report.matrix import Matrix, Position, Square
 from regatta.report.page import count_failed
 from regatta.report.panels import Figure, Section, Table
 from regatta.store.csv_files import plain_rows
-from regatta.tables.pairs import by_effect, direction_of
+from regatta.tables.pairs import by_effect, direction_of, half_widths
 from regatta.tables.places import (
     POSITION,
     SWEEP,
@@ -37,13 +37,14 @@ MOST_FAILING = 0.25  # share of the nodes or pairs; more failing ones are not ca
 # Groups of the matrix in its order, and their marks in a figure: a node is in the first one that applies to any of its
 # cells.
 GROUPS = {
-    "failed": ("Failed", Style(BAD, "P")),
+    "failed": ("Failed", Style(BAD, "X")),
     "slower": ("Slower", Style(COLORS[1], "D")),
     "faster": ("Faster", Style(COLORS[2], "v")),
     "missing": ("No result", Style(GREY, "s")),
     "inconclusive": ("Inconclusive", Style(GREY)),
     "equivalent": ("Within the margin", Style(COLORS[0])),
 }
+MARKS = GROUPS | {"slow link": ("Slow link", Style(COLORS[1], "^"))}
 # Values of a finding -> column
 EFFECT = {name: name for name in ("hosts", "verdict", "workload", "interval", "num_launches")}
 EFFECT |= {"ratio": "time_ratio", "low": "time_low_ratio", "high": "time_high_ratio"}
@@ -100,14 +101,12 @@ KINDS = (
     Kind(
         *("nodes", SUMMARY),
         lead=(
-            "Nodes: {failed} failed",
-            "Nodes: {num_slower} of {num_nodes:node} slower than the median node",
+            "Nodes: {faults}",
             "No slow node among {num_settled:node} with a verdict",
             "Slow nodes: uncertain",
         ),
         parts=(
-            ("{slower_beside_failed} than the median node", "{slower}"),
-            "link {slow_pairs}",
+            "than the median {medians}",
             "without result: {missing}",
             "inconclusive: {uncertain}",
             "skipped: {skipped}",
@@ -129,12 +128,13 @@ KINDS = (
 )
 
 
-def findings(data: ReportData) -> list[Finding]:
-    """Return the summary; nodes, then pairs, that differ from the median one, largest effect first; then others.
+@once_per_report
+def outside(data: ReportData) -> dict[str, pd.DataFrame]:
+    """Return the rows of nodes, and of pairs, that differ from the median one, the largest effect first.
 
     A pair is left out if one of its nodes has its verdict by itself, which explains it.
     """
-    found, known = [], set()
+    found, known = {}, set()
     for noun, rows in tables_of(data).items():
         judged = rows.dropna(subset="verdict")
         is_outside = [
@@ -144,21 +144,37 @@ def findings(data: ReportData) -> list[Finding]:
             for row in table_rows(judged)
         ]
         known = set(zip(rows["hosts"], rows["workload"], rows["verdict"], strict=True))
-        judged = judged[pd.Series(is_outside, judged.index, bool)]  # an empty list would select columns
-        parts = [part for _, part in by_effect(judged).groupby("hosts", sort=False)]
-        num = rows["workload"].nunique()
+        found[noun] = by_effect(judged[pd.Series(is_outside, judged.index, bool)])  # a list selects columns if empty
+    return found
+
+
+def slow_links(data: ReportData) -> pd.DataFrame:
+    """Return the rows of slow pairs that no slow node explains."""
+    rows = [*outside(data).values()][-1]
+    return rows[(rows["verdict"] == "slower") & rows["hosts"].str.contains(", ")]
+
+
+def link_name(hosts: str) -> str:
+    return hosts.replace(", ", "\N{EN DASH}")
+
+
+def findings(data: ReportData) -> list[Finding]:
+    """Return the summary; nodes, then pairs, that differ from the median one, largest effect first; then others."""
+    found, tables = [], tables_of(data)
+    for noun, rows in outside(data).items():
+        parts = [part for _, part in rows.groupby("hosts", sort=False)]
+        num = tables[noun]["workload"].nunique()
         for part in parts[:MOST_FINDINGS]:
             values = effect_of(part) | {"noun": noun, "num_workloads": num, "num_outside": len(parts)}
             word = values["verdict"]
             values["num"] = int((part["verdict"] == word).sum())
-            words = {"name": values["hosts"].replace(", ", "\N{EN DASH}"), "effect": _effect_text(values)}
+            words = {"name": link_name(values["hosts"]), "effect": _effect_text(values)}
             words["link"] = words["name"] if (noun, word) == ("pair", "slower") else None
-            words["speed"] = f"{percent_number(1 / values['ratio'])} %"
             of_several = {"direction": word.capitalize(), "several": num} if num > 1 else {}
             words |= {"open": "May or may not exceed the margin."} if word == "inconclusive" else of_several
             source = of_rows(f"sweep_{noun}s", part, ("hosts", "workload"))
             found.append(Finding("place", values, (source,), tuple(part["cell"].dropna()), words=words))
-    return [_summary(data, found), *found, *_healthy(data)] if tables_of(data) else []
+    return [_summary(data, found), *found, *_healthy(data)] if tables else []
 
 
 def effect_of(rows: pd.DataFrame) -> dict:
@@ -177,16 +193,18 @@ def _effect_text(values: dict) -> str:
     return f"{value:number} {'slower' if values['ratio'] >= 1 else 'faster'} ({value:ends})"
 
 
-def _summary(data: ReportData, outside: list[Finding]) -> Finding:
-    """Return how many nodes are slow or failed, and which. outside: findings on nodes and pairs."""
+def _summary(data: ReportData, found: list[Finding]) -> Finding:
+    """Return how many nodes and links are slow or failed, and which. found: findings on nodes and pairs."""
     rows, cells = tables_of(data)["node"], data.campaign.cells
     groups, failed = counts_of(data, rows), failed_hosts(data)
     measured = by_effect(rows[rows["time_ratio"].notna()]).groupby("hosts", sort=False)
     effects = {hosts: effect_of(part) for hosts, part in measured}
     named = {hosts: f"{hosts} {_effect_text(effect)}" for hosts, effect in effects.items()}
     slower = [hosts for hosts, effect in effects.items() if effect["verdict"] == "slower"]
-    pairs = [of for of in outside if (of.values["verdict"], of.values["noun"]) == ("slower", "pair")]
-    what = "bandwidth" if {cell.benchmark for cell in cells} == {"collective"} else "speed"
+    links = [part for _, part in slow_links(data).groupby("hosts", sort=False)]
+    links = [f"link {link_name(of['hosts'])} {_effect_text(of)}" for of in map(effect_of, links)]
+    slow = {"node": [named[hosts] for hosts in slower], "pair": links}
+    slow = {noun: joined([text.partition(" (")[0] for text in texts]) for noun, texts in slow.items() if texts}
     settled = {hosts for name in ("slower", "faster", "equivalent") for hosts in groups[name]}
     checked = {cell.id for cell in cells if settled.issuperset(cell.hosts)}
     values = {
@@ -197,24 +215,32 @@ def _summary(data: ReportData, outside: list[Finding]) -> Finding:
         "num_planned": int(data.measurements["repeat"].notna().sum()),
         "nodes": groups,
         "skipped": {", ".join(cell.hosts): cell.reason for cell in data.campaign.skipped if cell.hosts},
-        "largest": [of.values for of in outside if of.values["hosts"] in slower][:1],
+        "largest": [of.values for of in found if of.values["hosts"] in slower][:1],
         "inconclusive": [effects[hosts] for hosts in groups["inconclusive"] if hosts in effects][:MOST_NAMES],
-        "pairs": [pair.values for pair in pairs[:1]],
+        "pairs": [of.values for of in found if of.words["link"]][:1],
     }
+    failed = joined(sorted(groups["failed"], key=lambda hosts: -failed[hosts]))
     words = {
-        "failed": sorted(groups["failed"], key=lambda hosts: -failed[hosts]),
-        "slower": [named[hosts] for hosts in slower],
-        "slower_beside_failed": [named[hosts] for hosts in slower if groups["failed"]],
-        "slow_pairs": [f"{of.words['name']} has {of.words['speed']} of the {what} of the median pair" for of in pairs],
+        "faults": ", ".join([f"{failed} failed"] * bool(failed) + [*slow.values()]),
+        "medians": " and the median ".join(slow),
         "missing": groups["missing"],
         "uncertain": [named.get(hosts, hosts) for hosts in groups["inconclusive"]],
         "skipped": list(values["skipped"]),
         "exclude": ", ".join([*groups["failed"], *slower]),
         "mark": "no slow node" if len(settled) == values["num_nodes"] else "uncertain",
     }
-    if groups["failed"] or slower or pairs:
+    if words["faults"]:
         words["mark"] = "failed" if groups["failed"] else "slow"
     return Finding("nodes", values, (of_rows("sweep_nodes", rows, ("hosts", "workload")),), words=words)
+
+
+def precision_words(data: ReportData) -> dict[str, str]:
+    """Return what the trust in verdicts rests on, of pairs if there are any."""
+    noun, rows = [*tables_of(data).items()][-1]
+    if not (widths := half_widths(rows)):
+        return {"precision": "unknown", "mark": "uncertain"}
+    precision = f"\N{PLUS-MINUS SIGN}{percent_number(widths['median_ratio'])} % per {noun}"
+    return {"precision": precision, "margin": f"{100 * rows['margin_ratio'].min():.2g} %", "mark": "measured"}
 
 
 def _healthy(data: ReportData) -> list[Finding]:
@@ -239,7 +265,9 @@ def section(data: ReportData) -> Section | None:
     margins = " or ".join(f"+{above:.2g} and \N{MINUS SIGN}{-below:.2g} %" for above, below in limits)
     lead = f"Slower and faster: beyond {margins}, and significant."
     matrices = [_nodes_matrix(data, nodes), *(_pair_matrices(data, rows) if noun == "pair" else ())]
-    words = [f"{num} {name}" for name in ("failed", "slower") if (num := len(counts_of(data, nodes)[name]))]
+    groups = counts_of(data, nodes)
+    numbers = {"failed": len(groups["failed"]), "slower": len(groups["slower"]) + slow_links(data)["hosts"].nunique()}
+    words = [f"{num} {name}" for name, num in numbers.items() if num]
     state, title = (", ".join(words), "bad" if words else ""), "Nodes and pairs" if noun == "pair" else ""
     more = {"template": "matrix.html.j2", "content": {"matrices": matrices}, "state": state, "title": title}
     return Section(lead, figures[1:], headlines=figures[:1], **more)
@@ -268,15 +296,18 @@ def _limits(margin: float) -> tuple[float, float]:
 def _figure(figure_id: str, noun: str, rows: pd.DataFrame, data: ReportData) -> Figure:
     """Return the ranking of one workload, fastest first, with the interval of each node or pair.
 
-    Those without a result are last. The slowest one and those that failed are named.
+    Those without a result are last. Beside nodes are the slowest links.
     """
-    statuses, failed = statuses_by_cell(data), failed_hosts(data)
-    rows = rows.sort_values("place", kind="stable")  # without a place: last
-    words = [GROUPS[_group_of(row, statuses, failed)][0].lower() for row in table_rows(rows)]
-    workload, device = rows["workload"].iloc[0], rows["device"].iloc[0]
-    columns, title = (*SWEEP.of_table("ranking"), NUM_LAUNCHES), f"{noun.capitalize()}s: {workload}"
+    statuses, failed, what = statuses_by_cell(data), failed_hosts(data), f"{noun}s"
+    workload, device, links = rows["workload"].iloc[0], rows["device"].iloc[0], slow_links(data)
+    links = links[links["workload"] == workload].head(MOST_FINDINGS)
+    if noun == "node" and len(links):
+        what, rows = "nodes and slow links", pd.concat([rows, links.assign(verdict="slow link", place=pd.NA)])
+    rows = rows.sort_values("time_ratio", kind="stable")  # without a result: last
+    words = [MARKS[_group_of(row, statuses, failed)][0].lower() for row in table_rows(rows)]
+    columns, title = (*SWEEP.of_table("ranking"), NUM_LAUNCHES), f"{what.capitalize()}: {workload}"
     judged = rows.assign(verdict=words)[::-1]
-    slowest_first = Table.of_columns(f"{workload}: {noun}s, slowest first", columns, judged, device, noun=noun)
+    slowest_first = Table.of_columns(f"{workload}: {what}, slowest first", columns, judged, device, noun=noun)
     above, below = _limits(float(rows["margin_ratio"].iloc[0]))
     limits = {f"{above:.2g} % margin": above, f"\N{MINUS SIGN}{-below:.2g} % margin": below}
     shown = [TIME_RATIO.of(row) for row in table_rows(rows)]
@@ -285,9 +316,11 @@ def _figure(figure_id: str, noun: str, rows: pd.DataFrame, data: ReportData) -> 
     guides = pd.DataFrame({"cell": "", "series": [*limits], "y": [*limits.values()]})
     frame = pd.concat([frame, guides], ignore_index=True)[["cell", "series", "x", "y", "low", "high"]]
     frame = frame.astype(dict.fromkeys(("x", "y", "low", "high"), float))
-    names = PlotAxis(f"{noun}s, fastest first", ticks=tuple(enumerate(rows["hosts"], start=1)), is_categorical=True)
-    styles = {name.lower(): style for name, style in GROUPS.values()} | dict.fromkeys(limits, GUIDE)
-    strip = Chart("rows", frame, names, PlotAxis(TIME_RATIO.heading(device), value="{:+.1f}".format), styles=styles)
+    ticks = tuple(enumerate(map(link_name, rows["hosts"]), start=1))
+    names = PlotAxis(f"{what}, fastest first", ticks=ticks, is_categorical=True)
+    values = PlotAxis(TIME_RATIO.heading(device), value=lambda of: f"{of:+z.{0 if abs(of) >= 100 else 1}f}")
+    styles = {name.lower(): style for name, style in MARKS.values()} | dict.fromkeys(limits, GUIDE)
+    strip = Chart("rows", frame, names, values, styles=styles)
     return Figure(figure_id, title, strip, slowest_first, f"sweep_{noun}s")
 
 
