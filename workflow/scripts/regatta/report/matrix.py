@@ -3,19 +3,25 @@
 A plan has one too, and loads no pandas: the long table is a sequence of records.
 """
 
+import math
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import combinations
 
-from regatta.core.names import CellName
-from regatta.core.text import ranks_word, shape
+from regatta.core.names import SEPARATOR, CellName
+from regatta.core.text import natural, ranks_word, shape
+from regatta.kit.kinds import joined
 from regatta.model.frozen import Cell
 
 WITHIN_SQUARE = ("bucket_cap_mb", "message_bytes")  # ordered axes: a square has all sizes of its workload and shape
 MOST_ROWS_OPEN = 8  # with more rows, rows are low or groups are folded
 MOST_ROWS_DENSE = 200  # with more low rows, groups are folded
 MOST_COLUMNS_BESIDE = 3  # of a matrix with high rows, beside a figure
+MOST_ROWS_APART = 4  # with more rows, those that agree are one
+RANGE = "range of rows that are within noise of each other"
+EN_DASH, PLUS_MINUS = "\N{EN DASH}", " \N{PLUS-MINUS SIGN}"
 LIGHTEST, LEAST_SPAN = 0.15, 0.1  # place of the lowest level on the color scale; minimum range of levels
 STATES = {  # state of a square -> what the key says of it
     "uncertain": "uncertain",
@@ -35,7 +41,8 @@ class Square:
 
     state: CSS classes, such as "failed". cells: ids of the cells behind it. note: the whole sentence on it. level:
     place on the color scale; None: no color. others: cells that it is compared with, for which a filter may keep it.
-    beside: small text after the number.
+    beside: small text after the number. values: numbers behind it with the ends of their intervals, for rows that may
+    agree with others.
     """
 
     group: tuple[str, ...]
@@ -48,6 +55,7 @@ class Square:
     level: float | None = None
     others: tuple[str, ...] = ()
     beside: str = ""
+    values: tuple[tuple[float, float, float], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -140,7 +148,9 @@ class Matrix:
         words, found = {**self.states, **STATES, **self.states}, {}
         for square in self.squares:
             found |= dict.fromkeys(square.state.split(), "n" if any(map(str.isdigit, square.text)) else square.text)
-        return [(state, found[state], text) for state, text in words.items() if state in found]
+        is_range = any(one.values and EN_DASH in one.text for one in self.squares)
+        ranges = [("", f"n{EN_DASH}n", RANGE)] if is_range else []
+        return ranges + [(state, found[state], text) for state, text in words.items() if state in found]
 
 
 def shapes_caption(device: str) -> str:
@@ -163,3 +173,58 @@ def by_workload_and_shape(cells: Iterable[Cell], names: Mapping[str, CellName]) 
         places[group, row, shape(*cell.shape)].append(cell.id)
     in_order = sorted(places, key=lambda place: order[place[0]])
     return {place: tuple(places[place]) for place in in_order}
+
+
+def agreeing(squares: Iterable[Square], key: Callable[[Square], object]) -> list[list[list[Square]]]:
+    """Return the rows of squares, those together that have the same key, columns and states, and values that agree in
+    each column."""
+    rows, alike, found = defaultdict(list), defaultdict(list), []
+    for square in squares:
+        rows[square.group, square.row].append(square)
+    for row in rows.values():
+        others = alike[key(row[0]), tuple((one.column, one.state) for one in row)]
+        together = next((of for of in others if all(map(_agree, zip(row, *of, strict=True)))), [])
+        if not together:
+            others.append(together)
+            found.append(together)
+        together.append(row)
+    return found
+
+
+def _agree(squares: tuple[Square, ...]) -> bool:
+    """Return whether no two values differ by more than the interval of a difference."""
+    pairs = combinations(sorted(of for square in squares for of in square.values), 2)
+    is_near = (high - low <= math.hypot(end - low, high - start) for (low, _, end), (high, start, _) in pairs)
+    return all(square.values for square in squares) and all(is_near)
+
+
+def joint(squares: tuple[Square, ...], **shown: object) -> Square:
+    """Return a square with the cells of all, and else the fields of the first one or those shown."""
+    cells, others = (tuple(cell for one in squares for cell in getattr(one, name)) for name in ("cells", "others"))
+    return replace(squares[0], cells=cells, others=others, **shown)
+
+
+def merged(squares: Iterable[Square], apart: Collection[str]) -> tuple[Square, ...]:
+    """Return squares, of which rows that agree and differ in one part of their names are one, with the range of the
+    numbers, unless there are at most MOST_ROWS_APART rows. apart: cells whose rows stay."""
+    found = [one if apart.isdisjoint(one.cells) else replace(one, values=()) for one in squares]
+    is_long = len({(one.group, one.row) for one in found}) > MOST_ROWS_APART
+    for place in range(max(len(_parts(one)) for one in found)) if is_long else ():
+        rows = agreeing(found, lambda one, at=place: (one.group[:-1], *_parts(one)[:at], *_parts(one)[at + 1 :]))
+        found = [_range(of) if len(of) > 1 else of[0] for together in rows for of in zip(*together, strict=True)]
+    return tuple(found)
+
+
+def _parts(square: Square) -> list[str | None]:
+    """Return the parts of a row's name, and None where the group ends."""
+    return [*square.group[-1].split(SEPARATOR), None, *square.row.split(SEPARATOR)]
+
+
+def _range(squares: tuple[Square, ...]) -> Square:
+    ends = {end for one in squares for end in one.text.partition(PLUS_MINUS)[0].split(EN_DASH)}
+    low, *_, high = sorted([*ends, *ends], key=lambda end: natural(end.replace(",", "")))
+    text = high if low == high else f"{low.partition(' ')[0]}{EN_DASH}{high}"
+    parts = [of[0] and joined([*dict.fromkeys(of)]) for of in zip(*map(_parts, squares), strict=True)]
+    cut, values = parts.index(None), tuple(of for one in squares for of in one.values)
+    group, row = (*squares[0].group[:-1], SEPARATOR.join(parts[:cut])), SEPARATOR.join(parts[cut + 1 :])
+    return joint(squares, group=group, row=row, text=text, note="\n".join(one.note for one in squares), values=values)
