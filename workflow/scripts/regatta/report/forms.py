@@ -222,8 +222,9 @@ def draw_lines(canvas: "Canvas", chart: Chart, medium: Medium) -> None:
         handles = {label: _handle(styles[name]) for name, label in labels.items()}
         add_legend(canvas, handles, list(gids.values()), medium)
     lay_out(canvas, medium, chart.y.heading, chart.heading, common, ZOOMED * is_zoomed)
-    drawn.sort(key=lambda label: label.xy[1])
-    wanted = [axes.transData.transform((axes.get_xlim()[0], label.xy[1]))[1] for label in drawn]
+    places = {label: axes.transData.transform((axes.get_xlim()[0], label.xy[1]))[1] for label in drawn}
+    drawn = sorted(drawn, key=lambda label: -round(places[label] / medium.text_pt))[::-1]  # equal: the first on top
+    wanted = list(map(places.get, drawn))
     heights = [LINE_HEIGHT * medium.text_pt * (1 + label.get_text().count("\n")) for label in drawn]
     for label, place, wish in zip(drawn, apart(wanted, heights, axes.bbox.ymax), wanted, strict=True):
         label.xyann = (5, place - wish)
