@@ -75,7 +75,10 @@ def test_hues_stand_out_from_the_ground_of_both_themes():
         assert len(set(hues)) == len(COLORS)
         marks = [*hues, colors["good"], colors["bad"]]
         assert min(contrast(mark, colors[ground]) for mark in marks for ground in ("ground", "card")) >= 3
-        losses = [blended(colors["loss"], colors["card"], tint) for tint in scaling_section.TINTS]
+        losses = [
+            blended(colors["loss"], colors["card"], tint)
+            for tint in (style.opacity for style in scaling_section.FILLS[1:-1])
+        ]
         assert min(contrast(loss, colors["card"]) for loss in losses) >= 3
         assert min(contrast(*pair) for pair in pairwise([colors["level-high"], *losses])) >= 1.5
 

@@ -18,7 +18,7 @@ from synthetic import (
 )
 
 from regatta.core.text import three
-from regatta.report.matrix import MOST_ROWS_DENSE, MOST_ROWS_OPEN, Matrix, Square
+from regatta.report.matrix import MOST_ROWS_DENSE, MOST_ROWS_OPEN, Matrix, Square, merged
 from regatta.report.page import load_template
 from regatta.topics import buckets, communication
 from regatta.topics.scaling.scaling_findings import loss_bars
@@ -274,3 +274,21 @@ def test_few_rows_stay_apart_also_if_they_agree(tmp_path):
     cells = [train_cell(model, 1, 2, stack=s) for model in ("resnet18", "vgg16") for s in ("host", "tuned")]
     data = analyse(plant(tmp_path / "r", make_campaign(cells), lambda *_: 0.1))
     assert len(status_matrix(data).squares) == 4
+
+
+@pytest.mark.parametrize(
+    ("texts", "range_text"),
+    [
+        (("0", "0.0 ±0.4", "0"), "0"),
+        (("990 GB/s", "1,010 GB/s", "995 GB/s"), "990–1,010 GB/s"),
+        (("3.5 ±0.8", "10 ±1.0", "9.5 ±0.9"), "3.5–10"),
+    ],
+)
+def test_a_range_has_the_lowest_and_the_highest_number(texts, range_text):
+    values, names = ((1.0, 0.0, 2.0),), ("a · x", "b · x", "c · x", "a · y", "b · y")
+    squares = [
+        Square((name,), "", "1×1", text, values=values) for name, text in zip(names, [*texts, "5", "5"], strict=True)
+    ]
+    found = {one.group[-1]: one.text for one in merged(squares, set())}
+    assert found == {"a, b, c · x": range_text, "a, b · y": "5"}
+    assert len(merged(squares[:4], set())) == 4

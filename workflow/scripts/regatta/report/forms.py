@@ -224,10 +224,9 @@ def draw_lines(canvas: "Canvas", chart: Chart, medium: Medium) -> None:
     lay_out(canvas, medium, chart.y.heading, chart.heading, common, ZOOMED * is_zoomed)
     places = {label: axes.transData.transform((axes.get_xlim()[0], label.xy[1]))[1] for label in drawn}
     drawn = sorted(drawn, key=lambda label: -round(places[label] / medium.text_pt))[::-1]  # equal: the first on top
-    wanted = list(map(places.get, drawn))
     heights = [LINE_HEIGHT * medium.text_pt * (1 + label.get_text().count("\n")) for label in drawn]
-    for label, place, wish in zip(drawn, apart(wanted, heights, axes.bbox.ymax), wanted, strict=True):
-        label.xyann = (5, place - wish)
+    for label, place in zip(drawn, apart([places[of] for of in drawn], heights, axes.bbox.ymax), strict=True):
+        label.xyann = (5, place - places[label])
     colors = list(dict.fromkeys(styles[name].color for name in lines))
     emphases = dict(zip(colors, EMPHASES, strict=False)) if len(colors) > 1 else dict.fromkeys(colors, 1.0)
     for name, style in styles.items():

@@ -3,12 +3,11 @@
 A plan has one too, and loads no pandas: the long table is a sequence of records.
 """
 
-import math
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import combinations
+from itertools import chain, combinations
 
 from regatta.core.names import SEPARATOR, CellName
 from regatta.core.text import natural, ranks_word, shape
@@ -20,7 +19,6 @@ MOST_ROWS_OPEN = 8  # with more rows, rows are low or groups are folded
 MOST_ROWS_DENSE = 200  # with more low rows, groups are folded
 MOST_COLUMNS_BESIDE = 3  # of a matrix with high rows, beside a figure
 MOST_ROWS_APART = 4  # with more rows, those that agree are one
-RANGE = "range of rows that are within noise of each other"
 EN_DASH, PLUS_MINUS = "\N{EN DASH}", " \N{PLUS-MINUS SIGN}"
 LIGHTEST, LEAST_SPAN = 0.15, 0.1  # place of the lowest level on the color scale; minimum range of levels
 STATES = {  # state of a square -> what the key says of it
@@ -30,6 +28,7 @@ STATES = {  # state of a square -> what the key says of it
     "incomplete": "some launches not measured or not started",
     "missing": "not measured or not started",
     "skipped": "skipped: reason in the details of the cell",
+    "": "range of rows that are within noise of each other",
 }
 NO_VALUE = {"failed", "missing", "skipped"}  # states
 Position = tuple[tuple[str, ...], str, str]
@@ -148,9 +147,8 @@ class Matrix:
         words, found = {**self.states, **STATES, **self.states}, {}
         for square in self.squares:
             found |= dict.fromkeys(square.state.split(), "n" if any(map(str.isdigit, square.text)) else square.text)
-        is_range = any(one.values and EN_DASH in one.text for one in self.squares)
-        ranges = [("", f"n{EN_DASH}n", RANGE)] if is_range else []
-        return ranges + [(state, found[state], text) for state, text in words.items() if state in found]
+        found |= {"": f"n{EN_DASH}n"} if any(one.values and EN_DASH in one.text for one in self.squares) else {}
+        return [(state, found[state], text) for state, text in words.items() if state in found]
 
 
 def shapes_caption(device: str) -> str:
@@ -175,9 +173,9 @@ def by_workload_and_shape(cells: Iterable[Cell], names: Mapping[str, CellName]) 
     return {place: tuple(places[place]) for place in in_order}
 
 
-def agreeing(squares: Iterable[Square], key: Callable[[Square], object]) -> list[list[list[Square]]]:
-    """Return the rows of squares, those together that have the same key, columns and states, and values that agree in
-    each column."""
+def agreeing(squares: Iterable[Square], key: Callable, merge: Callable, least: int = 2) -> list[Square]:
+    """Return squares with `least` or more rows as one if their keys, columns and states are equal and their values
+    agree in each column. key: of a square of a row. merge: returns the square of those in a column."""
     rows, alike, found = defaultdict(list), defaultdict(list), []
     for square in squares:
         rows[square.group, square.row].append(square)
@@ -188,43 +186,42 @@ def agreeing(squares: Iterable[Square], key: Callable[[Square], object]) -> list
             others.append(together)
             found.append(together)
         together.append(row)
-    return found
+    return [one for of in found for one in (map(merge, zip(*of, strict=True)) if len(of) >= least else chain(*of))]
 
 
 def _agree(squares: tuple[Square, ...]) -> bool:
     """Return whether no two values differ by more than the interval of a difference."""
     pairs = combinations(sorted(of for square in squares for of in square.values), 2)
-    is_near = (high - low <= math.hypot(end - low, high - start) for (low, _, end), (high, start, _) in pairs)
+    is_near = ((high - low) ** 2 <= (end - low) ** 2 + (high - start) ** 2 for (low, _, end), (high, start, _) in pairs)
     return all(square.values for square in squares) and all(is_near)
 
 
 def joint(squares: tuple[Square, ...], **shown: object) -> Square:
-    """Return a square with the cells of all, and else the fields of the first one or those shown."""
-    cells, others = (tuple(cell for one in squares for cell in getattr(one, name)) for name in ("cells", "others"))
-    return replace(squares[0], cells=cells, others=others, **shown)
+    """Return a square with the cells and values of all, and else the fields of the first one or those shown."""
+    of_all = {name: tuple(chain(*(getattr(one, name) for one in squares))) for name in ("cells", "others", "values")}
+    return replace(squares[0], **of_all, **shown)
 
 
-def merged(squares: Iterable[Square], apart: Collection[str]) -> tuple[Square, ...]:
+def merged(squares: Iterable[Square], apart: set[str]) -> tuple[Square, ...]:
     """Return squares, of which rows that agree and differ in one part of their names are one, with the range of the
     numbers, unless there are at most MOST_ROWS_APART rows. apart: cells whose rows stay."""
     found = [one if apart.isdisjoint(one.cells) else replace(one, values=()) for one in squares]
     is_long = len({(one.group, one.row) for one in found}) > MOST_ROWS_APART
     for place in range(max(len(_parts(one)) for one in found)) if is_long else ():
-        rows = agreeing(found, lambda one, at=place: (one.group[:-1], *_parts(one)[:at], *_parts(one)[at + 1 :]))
-        found = [_range(of) if len(of) > 1 else of[0] for together in rows for of in zip(*together, strict=True)]
+        found = agreeing(found, lambda of, at=place: (of.group[:-1], *_parts(of)[:at], *_parts(of)[at + 1 :]), _range)
     return tuple(found)
 
 
-def _parts(square: Square) -> list[str | None]:
-    """Return the parts of a row's name, and None where the group ends."""
-    return [*square.group[-1].split(SEPARATOR), None, *square.row.split(SEPARATOR)]
+def _parts(square: Square) -> list[str]:
+    """Return the parts of a row's name, and a line break where the group ends."""
+    return [*square.group[-1].split(SEPARATOR), "\n", *square.row.split(SEPARATOR)]
 
 
 def _range(squares: tuple[Square, ...]) -> Square:
-    ends = {end for one in squares for end in one.text.partition(PLUS_MINUS)[0].split(EN_DASH)}
-    low, *_, high = sorted([*ends, *ends], key=lambda end: natural(end.replace(",", "")))
-    text = high if low == high else f"{low.partition(' ')[0]}{EN_DASH}{high}"
-    parts = [of[0] and joined([*dict.fromkeys(of)]) for of in zip(*map(_parts, squares), strict=True)]
-    cut, values = parts.index(None), tuple(of for one in squares for of in one.values)
-    group, row = (*squares[0].group[:-1], SEPARATOR.join(parts[:cut])), SEPARATOR.join(parts[cut + 1 :])
-    return joint(squares, group=group, row=row, text=text, note="\n".join(one.note for one in squares), values=values)
+    ends = (end for one in squares for end in one.text.partition(PLUS_MINUS)[0].split(EN_DASH))
+    low, *_, high = sorted(ends, key=lambda end: natural(end.replace(",", "")))
+    text = high if natural(low) == natural(high) else f"{low.partition(' ')[0]}{EN_DASH}{high}"
+    parts = (joined([*dict.fromkeys(of)]) for of in zip(*map(_parts, squares), strict=True))
+    name, _, row = (of.strip(SEPARATOR) for of in SEPARATOR.join(parts).partition("\n"))
+    group, note = (*squares[0].group[:-1], name), "\n".join(one.note for one in squares)
+    return joint(squares, group=group, row=row, text=text, note=note)

@@ -116,9 +116,8 @@ def _square(
     text = "0" if ratio == 0 else percent_number(ratio)
     if ratio and not is_open:
         text += f"{PLUS_MINUS}{percent_number(setting.high - setting.cost)}"
-    shown = {"text": text, "note": note, "level": ratio, "state": " ".join(states)}
-    shown["values"] = () if setting.low is None else ((setting.cost, setting.low, setting.high),)
-    return square_of(at, ids, counts, subject, **shown)
+    values = ((setting.cost, setting.low, setting.high),) * (setting.low is not None)
+    return square_of(at, ids, counts, subject, text=text, note=note, level=ratio, state=" ".join(states), values=values)
 
 
 def _fastest(squares: list[Square]) -> Square:
@@ -149,8 +148,7 @@ def section(data: ReportData) -> Section | None:
         return None
     by, fields = shapes_caption(data.device), {"states": STATES, "scale": (0, WORST_TINT), "kind": "above"}
     fold = f"Show all {len(tables)} tables" if len(tables) > MOST_TABLES else ""
-    apart = {*data.places, *marks(data, warnings(data))}
-    squares = merged((one for table in tables for one in table), apart)
+    squares = merged((one for table in tables for one in table), {*data.places, *marks(data, warnings(data))})
     sizes = tuple(sorted({one.column for one in squares}, key=natural))
     matrices = [Matrix(f"{by}, by bucket size", sizes, squares, "Bucket sizes", NOTES, fold=fold, **fields)]
     if fold:

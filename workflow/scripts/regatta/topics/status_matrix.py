@@ -130,14 +130,14 @@ def _shown(data: ReportData, best: Row, column: Column, note: str) -> dict:
     """Return the text, level and state of the best value of a square, and its note if it is another one."""
     value, low, _ = of = column.of(best)
     if column is not EFFICIENCY:
-        known = () if low is None or column is not BUSBW else (of,)  # others may have units of their rows
+        known = (of,) * (column is BUSBW and low is not None)  # others may have units of their rows
         return {"text": f"{three(value)} {column.unit_text}".removesuffix(" samples/s"), "values": known}
     if best.cell == best.baseline:
         return {"text": f"{value:.0f}", "note": f"baseline: {data.names[best.cell]}", "state": BASELINE}
     text = percent_number(best.efficiency_ratio)
     if is_wide(best):
         return {"text": text, "note": f"uncertain {note}", "state": "uncertain"}
-    return {"text": text, "level": float(best.efficiency_ratio), "values": () if low is None else (of,)}
+    return {"text": text, "level": float(best.efficiency_ratio), "values": (of,) * (low is not None)}
 
 
 def _summary(squares: Collection[Square]) -> str:

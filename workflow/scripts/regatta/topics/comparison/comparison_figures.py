@@ -64,7 +64,7 @@ def _matrix(rows: pd.DataFrame, names: Mapping[str, str], fold: str, is_only: bo
     return Matrix(
         f"{what}{pair}: change{'' if what else ' in time'} (%); positive: {value} is {worded('slower', first)}",
         shape_columns(zip(rows["nodes"], rows["gpus_per_node"], strict=True)),
-        _agreeing([_square(row, names) for row in table_rows(rows)]),
+        tuple(agreeing((_square(row, names) for row in table_rows(rows)), lambda one: one.group, _median, LEAST_ALIKE)),
         f"{what}{'Ratios' if is_only else f'Ratios of {pair}'} by shape",
         (f"One square per pair of cells. {RATIO_NOTE}",),
         UNPAIRED,
@@ -88,21 +88,11 @@ def _square(row: Row, names: Mapping[str, str]) -> Square:
     return Square(*place, **ratio_shown(row, state), note=f"{row.cell_name.brief}: {texts.row_text(row)}", **cells)
 
 
-def _agreeing(squares: list[Square]) -> tuple[Square, ...]:
-    """Return squares, of which LEAST_ALIKE or more rows of a group that are all equivalent are one, with the median
-    change."""
-    found = []
-    for rows in agreeing(squares, lambda square: square.group):
-        if len(rows) < LEAST_ALIKE:
-            found += [square for row in rows for square in row]
-            continue
-        name = f"{len(rows)} equivalent rows, median"
-        for of in zip(*rows, strict=True):
-            quantiles = np.quantile([one.values[0][0] for one in of], (0, 0.5, 1))
-            low, median, high = map(difference_text, quantiles)
-            note = f"{of[0].group[-1]}: {len(of)} equivalent pairs, {low} to {high} %"
-            found.append(joint(of, row=name, text=median, note=note))
-    return tuple(found)
+def _median(squares: tuple[Square, ...]) -> Square:
+    """Return the square of equivalent pairs."""
+    low, median, high = map(difference_text, np.quantile([one.values[0][0] for one in squares], (0, 0.5, 1)))
+    note = f"{squares[0].group[-1]}: {len(squares)} equivalent pairs, {low} to {high} %"
+    return joint(squares, row=f"{len(squares)} equivalent rows, median", text=median, note=note)
 
 
 def ratio_shown(row: Row, state: str) -> dict:

@@ -12,7 +12,6 @@ from regatta.kit.columns import FULL_NAME, table_rows
 from regatta.model.frozen import FrozenCampaign
 from regatta.report import panels
 from regatta.report.chart import GROUND, LEVEL, LOSS, Chart, PlotAxis, Style
-from regatta.report.findings import percent_text
 from regatta.report.panels import MOST_FIGURES, Figure, Section, Table, folded
 from regatta.report.plots import Plot, figures_of, full, ideal, named, section_of
 from regatta.tables.baselines import EFFICIENCIES, EFFICIENCY, efficiencies_table
@@ -57,8 +56,8 @@ def section(data: ReportData) -> Section | None:
 
 LEAST_ABOVE = 1.005  # what is shown as 101 %
 MOST_BARS = 8  # of the breakdown; its table has all
-TINTS = (0.55, 0.75, 1.0)  # of losses; that by a slow node, the exception, is hollow
-FILLS = (Style(LEVEL), *(Style(LOSS, opacity=tint) for tint in TINTS), Style(GROUND))
+# Of what is left, and of each loss. That by a slow node, the exception, is hollow.
+FILLS = (Style(LEVEL), *(Style(LOSS, opacity=tint) for tint in (0.55, 0.75, 1.0)), Style(GROUND))
 
 
 def losses_figures(data: ReportData) -> tuple[Figure, ...]:
@@ -85,7 +84,7 @@ def losses_figures(data: ReportData) -> tuple[Figure, ...]:
         for head, part in zip(heads, bar.parts, strict=False)
     ]
     frame, styles = pd.DataFrame(marks).astype({"x": float}), dict(zip(heads, FILLS, strict=False))
-    share = PlotAxis("share of the ideal throughput (%)", value=percent_text)
+    share = PlotAxis("share of the ideal throughput (%)", value="{:z.1f}".format)
     chart = Chart("stacked", frame, share, PlotAxis("shape"), series="part", styles=styles)
     return (Figure("losses", title, chart, table, "cells", EFFICIENCY.block_key),)
 
