@@ -161,7 +161,7 @@ def test_many_tables_are_folded_in_the_order_of_the_campaign(tmp_path):
     page = make_report(tmp_path / "r").read_text()
     part = page.partition('<section id="bucket"')[2].partition("</section>")[0]
     overview, tables = part.split("<summary>Show all")
-    assert (overview.count("<table"), tables.count("<table"), tables.count('scope="rowgroup"')) == (
+    assert (overview.count("<table"), tables.count("<table"), tables.count('scope="row"')) == (
         1,
         1,
         MOST_TABLES + 2,

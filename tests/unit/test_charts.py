@@ -1,12 +1,13 @@
 """What a figure draws: texts, colors, marks with their cells, axes, labels and legends, of each form."""
 
 import re
+from dataclasses import replace
 
 import pandas as pd
 import pytest
 from drawn import chart, line, mark, svg_of, texts_of
 
-from regatta.report.chart import COLORS, Chart, PlotAxis, Style, styles_of
+from regatta.report.chart import COLORS, GROUND, Chart, PlotAxis, Style, styles_of
 from regatta.report.draw import draw
 from regatta.report.forms import apart, in_two_lines, split_common
 
@@ -85,6 +86,13 @@ def test_up_to_six_lines_have_labels_at_their_ends_and_more_a_legend(num, is_lab
     assert len(texts) == num + 2
     assert any("\N{BLACK CIRCLE}" in text for text in texts) is is_labelled
     assert len(re.findall('data-line="c0 c0"', svg)) == 2 if is_labelled else 3  # line, then label or mark and text
+
+
+@pytest.mark.parametrize(("rise", "downward"), [(0.001, "abc"), (1, "cba")])
+def test_labels_of_lines_that_end_at_one_place_are_in_the_order_of_the_series(rise, downward):
+    svg = svg_of(*(mark(name, x, 10 * x + rise * place) for place, name in enumerate("abc") for x in (0, 1)))
+    places = {name: float(y) for y, name in re.findall(r'y="([\d.]+)">\S (\w)</text>', svg)}
+    assert "".join(sorted(places, key=places.get)) == downward
 
 
 @pytest.mark.parametrize(
@@ -181,6 +189,14 @@ def test_a_value_that_is_missing_is_a_word():
     svg = svg_of(mark("equal", 0, 1, cell="a"), mark("failed", 1, None, cell="b"), form="rows", x=CATEGORIES)
     assert {"1.00 equal", "failed"} <= {*texts_of(svg)}
     assert svg.count('data-cell="b"') == 1
+
+
+def test_a_part_in_the_color_of_the_ground_is_hollow():
+    bars = bars_of("a", ["8×4"])
+    styles = bars.styles | {"DDP": Style(GROUND)}
+    svg = draw(replace(bars, styles=styles), "f", "x")
+    assert "\N{WHITE SQUARE}" in texts_of(svg)
+    assert re.search(r"fill:var\(--ground\)[^}\"]*stroke:var\(--ink\)", svg)
 
 
 def bars_of(groups: str, shapes: list[str]) -> Chart:

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pandas as pd
 import pytest
 
-from regatta.kit.columns import EACH, REAL, TEXT, WHOLE, Column, Columns, in_file, number_text
+from regatta.kit.columns import EACH, REAL, TEXT, WHOLE, Column, Columns, in_file
 from regatta.kit.kinds import Value
 from regatta.report.panels import Table
 
@@ -15,6 +15,11 @@ RATE = Column("throughput_samples_per_s", "throughput per {rank}", better="large
 
 def row(**values):
     return SimpleNamespace(**{"step_low_s": None, "step_high_s": None, "interval": "none"} | values)
+
+
+def number_text(value, low=None, high=None, kind="interval", figures=3):
+    ends = {"number_low": low, "number_high": high, "interval": kind}
+    return Column("number", interval="interval", figures=figures).cell(SimpleNamespace(number=value, **ends))
 
 
 def test_names_types_and_keys_derive_from_the_name_and_its_unit():
@@ -108,10 +113,36 @@ def test_digits_follow_the_interval(value, low, high, text):
     assert number_text(value, low, high) == text
 
 
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(104.04, "104.0"), (97.0, "97.00"), (0.999949, "1.000"), (9999.6, "10,000"), (12345.0, "12,340"), (None, "n/a"), (0, "0")],
+)  # fmt: skip
+def test_four_significant_figures(value, text):
+    assert number_text(value, figures=4) == text
+
+
 def test_a_range_of_two_launches_supports_no_more_than_three_digits():
     assert number_text(94.380, 94.365, 94.395, "range") == "94.4"
     assert number_text(94.380, 94.365, 94.395, "interval") == "94.38"
     assert number_text(94.380, 84, 104, "range") == "94"
+
+
+@pytest.mark.parametrize(
+    ("ms", "half", "texts"),
+    [
+        ((22.42, 43.9, 63.63), (0.08, 0.4, 0.3), ["22.4 [22.3, 22.5]", "43.9 [43.5, 44.3]", "63.6 [63.3, 63.9]"]),
+        ((22.42, 43.91, 120.04), (0.07, 0.05, 1.3), ["22.42 [22.35, 22.49]", "43.91 [43.86, 43.96]", "120.04 [118.74, 121.34]"]),
+        ((0.04, 1.2, 22.42), (0.001, 0.07, 0.3), ["0.0400 [0.0390, 0.0410]", "1.20 [1.13, 1.27]", "22.4 [22.1, 22.7]"]),
+    ],
+)  # fmt: skip
+def test_a_column_has_the_decimals_of_its_median_row_unless_values_span_decades(ms, half, texts):
+    ends = [
+        {"step_s": t / 1e3, "step_low_s": (t - h) / 1e3, "step_high_s": (t + h) / 1e3}
+        for t, h in zip(ms, half, strict=True)
+    ]
+    rows = [row(**of, interval="interval") for of in ends]
+    column = STEP.aligned([*rows, row(step_s=None)])
+    assert [f"{column.cell(of)} {column.ends(of)}" for of in rows] == texts
 
 
 def test_a_cell_has_the_text_of_its_value_and_of_its_interval():

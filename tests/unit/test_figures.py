@@ -1,4 +1,5 @@
 import re
+from itertools import pairwise
 from operator import attrgetter
 from pathlib import Path
 
@@ -60,14 +61,33 @@ def contrast(first, second):
     return (high + 0.05) / (low + 0.05)
 
 
+def blended(color, ground, opacity):
+    parts = [[int(of[i : i + 2], 16) for i in (1, 3, 5)] for of in (color, ground)]
+    mixed = (opacity * one + (1 - opacity) * other for one, other in zip(*parts, strict=True))
+    return "#" + "".join(f"{round(part):02x}" for part in mixed)
+
+
 def test_hues_stand_out_from_the_ground_of_both_themes():
     style = (Path(__file__).resolve().parents[2] / "workflow" / "report" / "style.css").read_text()
     for light, dark in ((r"(#[0-9a-f]{6})", ".*"), (".*", r"(#[0-9a-f]{6})")):
         colors = dict(re.findall(rf"--([\w-]+): light-dark\({light}, {dark}\);", style))
         hues = [colors[f"hue-{index + 1}"] for index in range(len(COLORS))]
         assert len(set(hues)) == len(COLORS)
-        bars = [*hues, colors["good"], colors["bad"]]  # of losses and the timeline, separated by a line of the ground
-        assert min(contrast(bar, colors[ground]) for bar in bars for ground in ("ground", "card")) >= 3
+        marks = [*hues, colors["good"], colors["bad"]]
+        assert min(contrast(mark, colors[ground]) for mark in marks for ground in ("ground", "card")) >= 3
+        losses = [
+            blended(colors["loss"], colors["card"], tint)
+            for tint in (style.opacity for style in scaling_section.FILLS[1:-1])
+        ]
+        assert min(contrast(loss, colors["card"]) for loss in losses) >= 3
+        assert min(contrast(*pair) for pair in pairwise([colors["level-high"], *losses])) >= 1.5
+
+
+def test_losses_are_tints_of_one_color_and_that_by_a_slow_node_is_hollow():
+    left, *losses, by_node = scaling_section.FILLS
+    assert {style.color for style in losses} == {"loss"}
+    assert (left.color, by_node.color) == ("level-high", "ground")
+    assert [style.opacity for style in losses] == sorted({style.opacity for style in losses})
 
 
 def test_measured_places_are_thinned_and_the_last_is_kept():
@@ -387,3 +407,18 @@ def test_the_first_figure_has_all_stacks_of_the_workloads_that_scale_least(tmp_p
     assert {stack for _, stack in labels} == {"contained", "bound"}
     assert len({batch for batch, _ in labels}) == 3
     assert section.headlines[0].title.split(": ")[1].startswith("3 of 4 ")  # not the lowest: each has two stacks
+
+
+def test_lines_and_bars_have_the_order_of_the_campaign_file(tmp_path):
+    places = [(model, stack) for model in ("resnet50", "resnet101") for stack in ("contained", "bound")]
+    shapes = ((1, "none"), (1, "ddp"), (2, "ddp"), (4, "ddp"))
+    cells = [train_cell(model, 1, num, strategy, stack=stack) for model, stack in places for num, strategy in shapes]
+    data = results(tmp_path, cells)
+    labels = [name.split("\n") for name in series_of(scaling_section.section(data).headlines[0])]
+    assert [label[0] for label in labels] == ["ResNet-50", "ResNet-101"] * 2
+    assert [label[1] for label in labels] == ["contained", "contained", "bound", "bound"]
+    [bars] = scaling_section.losses_figures(data)
+    names = [tuple(name.split(" · ")) for name in dict.fromkeys(bars.chart.frame["group"])]
+    assert [(name[0], name[-1]) for name in names] == [
+        (name, stack) for name in ("ResNet-50", "ResNet-101") for stack in ("contained", "bound")
+    ]

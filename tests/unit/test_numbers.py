@@ -4,15 +4,6 @@ import pandas as pd
 import pytest
 
 from regatta.core.text import bracket, interval_heading, percent, ratio_text
-from regatta.kit.columns import number_text
-
-
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [(104.04, "104.0"), (97.0, "97.00"), (0.999949, "1.000"), (9999.6, "10,000"), (12345.0, "12,340"), (None, "n/a"), (0, "0")],
-)  # fmt: skip
-def test_four_significant_figures(value, text):
-    assert number_text(value, figures=4) == text
 
 
 def test_a_difference_that_rounds_to_nothing_has_no_minus():

@@ -4,6 +4,7 @@ import dataclasses
 import re
 
 import pytest
+from planted import plant
 from synthetic import (
     CLUSTER,
     LAPTOP,
@@ -17,9 +18,9 @@ from synthetic import (
 )
 
 from regatta.core.text import three
-from regatta.report.matrix import MOST_ROWS_DENSE, MOST_ROWS_OPEN, Matrix, Square
+from regatta.report.matrix import MOST_ROWS_DENSE, MOST_ROWS_OPEN, Matrix, Square, merged
 from regatta.report.page import load_template
-from regatta.topics import communication
+from regatta.topics import buckets, communication
 from regatta.topics.scaling.scaling_findings import loss_bars
 from regatta.topics.status_matrix import status_matrix
 
@@ -229,3 +230,65 @@ def test_colors_span_what_was_measured(laptop):
     assert (min(levels) - low) / (high - low) == pytest.approx(0.15)
     shares = {round((level - low) / (high - low), 2) for level in levels}
     assert f"--level: {100 * min(shares):.0f}%" in tables_of(matrix)
+
+
+@pytest.fixture(scope="module")
+def six_rows(tmp_path_factory):
+    """Two models whose stacks agree, and one that scales otherwise and has a failure on one stack."""
+    places = [(model, stack) for model in ("resnet18", "vgg16", "resnet50") for stack in ("host", "tuned")]
+    cells = [train_cell(model, 1, 2, "ddp", b, stack=stack) for model, stack in places for b in (1, 25)]
+    cells += [train_cell(model, 1, 1, "none", stack=stack) for model, stack in places]
+
+    def seconds(spec, *_):
+        size = spec["parameters"]["bucket_cap_mb"]
+        slower = 1.3 if size and spec["parameters"]["model"] == "resnet50" else 1
+        return {None: 0.1, 1: 0.15 * slower**2, 25: 0.125 * slower}[size]
+
+    def fault(spec, repeat, _):
+        found = spec["parameters"]["model"], spec["stack"]["name"], spec["gpus_per_node"], repeat
+        return ("failed", "measure", "boom") if found == ("resnet50", "tuned", 2, 0) else None
+
+    return analyse(plant(tmp_path_factory.mktemp("rows") / "r", make_campaign(cells, repeats=6), seconds, fault))
+
+
+@pytest.mark.parametrize("matrix_of_page", [status_matrix, lambda data: buckets.section(data).content["matrices"][-1]])
+def test_rows_that_agree_are_one_row_with_the_range_and_others_stay(six_rows, matrix_of_page):
+    matrix = matrix_of_page(six_rows)
+    rows = {f"{group[-1]} {name}": row for group, of in matrix.groups.items() for name, row in of.items()}
+    [joint, *apart] = rows.values()
+    assert len(apart) == 2
+    assert "ResNet-18, VGG-16" in next(iter(rows))
+    assert "host, tuned" in next(iter(rows))
+    for column, square in joint.items():
+        models = [cell.field("model") for cell in six_rows.campaign.all_cells if cell.id in square.cells]
+        assert {*models} == {"resnet18", "vgg16"}
+        assert len(models) == (8 if matrix_of_page is status_matrix else 4)
+        ends = [float(end) for end in square.text.split("–")]
+        truth = {"1×2": 80, "1 MiB": 20, "25 MiB": 0}[column]
+        assert ends == sorted(ends)
+        assert ends == pytest.approx([truth] * len(ends), abs=1)
+    assert [any("partial" in one.state for one in row.values()) for row in apart] == [False, True]
+
+
+def test_few_rows_stay_apart_also_if_they_agree(tmp_path):
+    cells = [train_cell(model, 1, 2, stack=s) for model in ("resnet18", "vgg16") for s in ("host", "tuned")]
+    data = analyse(plant(tmp_path / "r", make_campaign(cells), lambda *_: 0.1))
+    assert len(status_matrix(data).squares) == 4
+
+
+@pytest.mark.parametrize(
+    ("texts", "range_text"),
+    [
+        (("0", "0.0 ±0.4", "0"), "0"),
+        (("990 GB/s", "1,010 GB/s", "995 GB/s"), "990–1,010 GB/s"),
+        (("3.5 ±0.8", "10 ±1.0", "9.5 ±0.9"), "3.5–10"),
+    ],
+)
+def test_a_range_has_the_lowest_and_the_highest_number(texts, range_text):
+    values, names = ((1.0, 0.0, 2.0),), ("a · x", "b · x", "c · x", "a · y", "b · y")
+    squares = [
+        Square((name,), "", "1×1", text, values=values) for name, text in zip(names, [*texts, "5", "5"], strict=True)
+    ]
+    found = {one.group[-1]: one.text for one in merged(squares, set())}
+    assert found == {"a, b, c · x": range_text, "a, b · y": "5"}
+    assert len(merged(squares[:4], set())) == 4

@@ -5,10 +5,11 @@ all cells, the drawer, and its definition in columns.csv. Names end with the uni
 step_high_s.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cached_property
+from statistics import median_high
 from typing import TYPE_CHECKING
 
 from regatta.core import text as texts
@@ -51,6 +52,7 @@ OF_PAIR, OF_CURVE = "pair", "curve"  # groups of a table's columns that the draw
 FIGURES = 3  # significant ones without an interval
 LEAST_FIGURES, MOST_FIGURES = 2, 4  # however wide or narrow the interval
 MOST_DECIMALS = 7  # smaller numbers have an exponent
+MOST_SPAN = 40  # of the values of a column that has the same number of decimals in all rows
 
 
 class Over(StrEnum):
@@ -76,9 +78,9 @@ class Column:
     name. scale: from the file to that unit, if the name has none. minus: subtracted from what is shown: 1 from a ratio
     shown as a difference. better: "smaller" or "larger".
     interval: the column with the kind of its interval, empty if it has no ends. help: definition. note: how it was
-    timed. figures: significant ones without an interval. text: formats a row. of_row: the column in a row's unit, for
-    its ends. applies: whether a row can have a value;
-    others show a dash. table: name, within its topic, of the table on the page that shows it.
+    timed. figures: significant ones without an interval. decimals: of all rows. text: formats a row. of_row: the
+    column in a row's unit, for its ends. applies: whether a row can have a value; others show a dash. table: name,
+    within its topic, of the table on the page that shows it.
 
     In the table of all cells, key: its key, default: stem and unit. is_shown: before a reader adds columns. is_main:
     the time of a cell; of several, the first known one. group: in the drawer; OF_PAIR or OF_CURVE in other tables.
@@ -100,6 +102,7 @@ class Column:
     help: str = ""
     note: str = ""
     figures: int = FIGURES
+    decimals: int | None = None
     text: Callable[[object], str] | None = None
     of_row: Callable[[object], "Column"] | None = None
     applies: Callable[[object], bool] | None = None
@@ -194,7 +197,19 @@ class Column:
             return f"{value:,}"
         if self.is_ratio:
             return ratio_text(value)
-        return number_text(*self.of(row), getattr(row, self.interval) if self.interval else "", self.figures)
+        return fixed(self.of(row)[0], self._digits(row), self.of(row)[1])
+
+    def aligned(self, rows: Sequence[object]) -> "Column":
+        """Return the column with the decimals of the median row in all rows, unless their values span decades."""
+        rows = [row for row in rows if self.of(row)[0] and (self.applies is None or self.applies(row))]
+        values = [abs(self.of(row)[0]) for row in rows]
+        is_near = rows and max(values) <= MOST_SPAN * min(values)
+        return replace(self, decimals=max(median_high(map(self._digits, rows)), 0)) if is_near else self
+
+    def _digits(self, row: object) -> int:
+        """Return the decimals of a row's number: by its interval, unless all rows have the same."""
+        own = decimals_of(*self.of(row), getattr(row, self.interval) if self.interval else "", self.figures)
+        return own if self.decimals is None or own < self.decimals == 0 else self.decimals
 
     def fitted(self, largest: float) -> "Column":
         """Return the column in the largest unit in which its largest value is at least 1, else in the smallest unit."""
@@ -211,13 +226,12 @@ class Column:
             return self._in_its_unit(row, Column.ends)
         if self.of_row is not None:
             return self.of_row(row).ends(row)
-        value, low, high = self.of(row)
+        _, low, high = self.of(row)
         if low is None or high is None:
             return UNKNOWN
-        kind = getattr(row, self.interval)
-        decimals = decimals_of(value, low, high, kind, self.figures)
+        decimals = self._digits(row)
         ends = (ratio_text(end) if self.is_ratio else fixed(end, decimals, low) for end in (low, high))
-        return texts.bracket(*ends, kind)
+        return texts.bracket(*ends, getattr(row, self.interval))
 
     @cached_property
     def _in_units(self) -> dict[str, "Column"]:
@@ -232,13 +246,6 @@ class Column:
         unit = texts.time_scale(getattr(row, self.name))[1]
         text = show(self._shown_in(unit), row)
         return text if text == UNKNOWN else f"{text} {unit}"
-
-
-def number_text(
-    value: float | None, low: float | None = None, high: float | None = None, kind: str = "", figures: int = FIGURES
-) -> str:
-    """Return a number with the digits that its interval supports. figures: significant ones without an interval."""
-    return UNKNOWN if is_unknown(value) else fixed(value, decimals_of(value, low, high, kind, figures), low)
 
 
 def decimals_of(value: float, low: float | None, high: float | None, kind: str, figures: int = FIGURES) -> int:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from regatta.core.names import SEPARATOR
 from regatta.core.text import one_line, with_minus_signs
 from regatta.report import forms
-from regatta.report.chart import GRID, GROUND, MARK, Chart, Medium, Style
+from regatta.report.chart import GRID, GROUND, INK, MARK, Chart, Medium, Style
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Canvas
@@ -19,7 +19,8 @@ LEAST_SHARE, LEAST_FAILED = 0.06, 0.003  # of all runs: width of one, for its la
 
 
 def draw_stacked(canvas: "Canvas", chart: Chart, medium: Medium) -> None:
-    """Draw a stacked bar for each cell, below the name of its group, with the values of its parts beside it.
+    """Draw a stacked bar for each cell, below the name of its group, with the values of its parts beside it. A part in
+    the color of the ground is hollow.
 
     If each group has one bar and a short name, this is beside it. A negative part is written, but not drawn.
     """
@@ -44,7 +45,8 @@ def draw_stacked(canvas: "Canvas", chart: Chart, medium: Medium) -> None:
     for column, (head, style) in enumerate(chart.styles.items()):
         place = 3.7 * text_pt * (column + 0.9)
         look = {"xycoords": "axes fraction", "va": "bottom", "ha": "right"} | forms.OFFSET
-        axes.annotate("\N{BLACK SQUARE}", (1, 1), (place, 3.1 * text_pt), color=style.color, **look)
+        sign, color = ("\N{WHITE SQUARE}", INK) if style.color == GROUND else ("\N{BLACK SQUARE}", style.color)
+        axes.annotate(sign, (1, 1), (place, 3.1 * text_pt), color=color, alpha=style.opacity, **look)
         axes.annotate(head.replace("-", "-\n").replace(" ", "\n"), (1, 1), (place, 4), **look)
         for number, of in enumerate(shares):
             if of:
@@ -60,7 +62,8 @@ def draw_stacked(canvas: "Canvas", chart: Chart, medium: Medium) -> None:
         if bar is not None:
             parts = bar[bar["x"] > 0]
             spans = list(zip(parts["x"].cumsum() - parts["x"], parts["x"], strict=True))
-            look = {"facecolors": [chart.styles[part].color for part in parts[chart.series]], "edgecolors": GROUND}
+            fills = [(style.color, style.opacity) for style in parts[chart.series].map(chart.styles)]
+            look = {"facecolors": fills, "edgecolors": [INK if color == GROUND else GROUND for color, _ in fills]}
             axes.broken_barh(spans, (number - 0.4, 0.8), linewidth=1, gid=forms.gids_of(parts[chart.cell]), **look)
 
 

@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 # Colors of drawings have the names of the page's CSS variables. matplotlib draws each in a unique placeholder color.
 COLORS = tuple(f"hue-{number}" for number in range(1, 7))
 INK, GREY, GRID, GROUND = "ink", "soft", "line", "ground"
-GOOD, BAD, LEVEL = "good", "bad", "level-high"
+GOOD, BAD, LEVEL, LOSS = "good", "bad", "level-high", "loss"
 PLACEHOLDERS = {
     name: f"#a100{number:02x}"
-    for number, name in enumerate((*COLORS, INK, GREY, GRID, GROUND, GOOD, BAD, LEVEL), start=1)
+    for number, name in enumerate((*COLORS, INK, GREY, GRID, GROUND, GOOD, BAD, LEVEL, LOSS), start=1)
 }
 # Gids of drawings: an attribute, and its value.
 CELL = "data-cell:"  # the cell that it stands for

@@ -289,6 +289,7 @@ def _numbers(
                 known = [found for found in known if main.setdefault(found[0], key) == key]
             if not known:
                 continue
+            column = column.aligned([row for _, row, _ in known])
             lists = [of.setdefault(key, [None] * len(places)) for of in (columns, texts, ends, strips)]
             for place, row, value in known:
                 found = (value, *(with_minus_signs(text) for text in (column.cell(row), _ends(column, row))))

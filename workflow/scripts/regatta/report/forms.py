@@ -85,12 +85,12 @@ def apart(wanted: Sequence[float], heights: Sequence[float], highest: float) -> 
 
 
 def move_apart(axes: "Axes", labels: "list[Annotation]", medium: Medium) -> None:
-    """Move labels at the right end of a plot apart, each near its height."""
-    labels = sorted(labels, key=lambda label: label.xy[1])
-    wanted = [axes.transData.transform((axes.get_xlim()[0], label.xy[1]))[1] for label in labels]
+    """Move labels at the right end of a plot apart, each near its height; of equal heights, the first is on top."""
+    places = {label: axes.transData.transform((axes.get_xlim()[0], label.xy[1]))[1] for label in labels}
+    labels = sorted(labels, key=lambda label: -round(places[label] / medium.text_pt))[::-1]
     heights = [LINE_HEIGHT * medium.text_pt * (1 + label.get_text().count("\n")) for label in labels]
-    for label, place, wish in zip(labels, apart(wanted, heights, axes.bbox.ymax), wanted, strict=True):
-        label.xyann = (5, place - wish)
+    for label, place in zip(labels, apart([places[of] for of in labels], heights, axes.bbox.ymax), strict=True):
+        label.xyann = (5, place - places[label])
 
 
 def new_plots(

@@ -5,17 +5,21 @@ A plan has one too, and loads no pandas: the long table is a sequence of records
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import chain, combinations
 
-from regatta.core.names import CellName
-from regatta.core.text import ranks_word, shape
+from regatta.core.names import SEPARATOR, CellName
+from regatta.core.text import natural, ranks_word, shape
+from regatta.kit.kinds import joined
 from regatta.model.frozen import Cell
 
 WITHIN_SQUARE = ("bucket_cap_mb", "message_bytes")  # ordered axes: a square has all sizes of its workload and shape
 MOST_ROWS_OPEN = 8  # with more rows, rows are low or groups are folded
 MOST_ROWS_DENSE = 200  # with more low rows, groups are folded
 MOST_COLUMNS_BESIDE = 3  # of a matrix with high rows, beside a figure
+MOST_ROWS_APART = 4  # with more rows, those that agree are one
+EN_DASH, PLUS_MINUS = "\N{EN DASH}", " \N{PLUS-MINUS SIGN}"
 LIGHTEST, LEAST_SPAN = 0.15, 0.1  # place of the lowest level on the color scale; minimum range of levels
 STATES = {  # state of a square -> what the key says of it
     "uncertain": "uncertain",
@@ -24,6 +28,7 @@ STATES = {  # state of a square -> what the key says of it
     "incomplete": "some launches not measured or not started",
     "missing": "not measured or not started",
     "skipped": "skipped: reason in the details of the cell",
+    "": "range of rows that are within noise of each other",
 }
 NO_VALUE = {"failed", "missing", "skipped"}  # states
 Position = tuple[tuple[str, ...], str, str]
@@ -35,7 +40,8 @@ class Square:
 
     state: CSS classes, such as "failed". cells: ids of the cells behind it. note: the whole sentence on it. level:
     place on the color scale; None: no color. others: cells that it is compared with, for which a filter may keep it.
-    beside: small text after the number.
+    beside: small text after the number. values: numbers behind it with the ends of their intervals, for rows that may
+    agree with others.
     """
 
     group: tuple[str, ...]
@@ -48,6 +54,7 @@ class Square:
     level: float | None = None
     others: tuple[str, ...] = ()
     beside: str = ""
+    values: tuple[tuple[float, float, float], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -140,6 +147,7 @@ class Matrix:
         words, found = {**self.states, **STATES, **self.states}, {}
         for square in self.squares:
             found |= dict.fromkeys(square.state.split(), "n" if any(map(str.isdigit, square.text)) else square.text)
+        found |= {"": f"n{EN_DASH}n"} if any(one.values and EN_DASH in one.text for one in self.squares) else {}
         return [(state, found[state], text) for state, text in words.items() if state in found]
 
 
@@ -163,3 +171,57 @@ def by_workload_and_shape(cells: Iterable[Cell], names: Mapping[str, CellName]) 
         places[group, row, shape(*cell.shape)].append(cell.id)
     in_order = sorted(places, key=lambda place: order[place[0]])
     return {place: tuple(places[place]) for place in in_order}
+
+
+def agreeing(squares: Iterable[Square], key: Callable, merge: Callable, least: int = 2) -> list[Square]:
+    """Return squares with `least` or more rows as one if their keys, columns and states are equal and their values
+    agree in each column. key: of a square of a row. merge: returns the square of those in a column."""
+    rows, alike, found = defaultdict(list), defaultdict(list), []
+    for square in squares:
+        rows[square.group, square.row].append(square)
+    for row in rows.values():
+        others = alike[key(row[0]), tuple((one.column, one.state) for one in row)]
+        together = next((of for of in others if all(map(_agree, zip(row, *of, strict=True)))), [])
+        if not together:
+            others.append(together)
+            found.append(together)
+        together.append(row)
+    return [one for of in found for one in (map(merge, zip(*of, strict=True)) if len(of) >= least else chain(*of))]
+
+
+def _agree(squares: tuple[Square, ...]) -> bool:
+    """Return whether no two values differ by more than the interval of a difference."""
+    pairs = combinations(sorted(of for square in squares for of in square.values), 2)
+    is_near = ((high - low) ** 2 <= (end - low) ** 2 + (high - start) ** 2 for (low, _, end), (high, start, _) in pairs)
+    return all(square.values for square in squares) and all(is_near)
+
+
+def joint(squares: tuple[Square, ...], **shown: object) -> Square:
+    """Return a square with the cells and values of all, and else the fields of the first one or those shown."""
+    of_all = {name: tuple(chain(*(getattr(one, name) for one in squares))) for name in ("cells", "others", "values")}
+    return replace(squares[0], **of_all, **shown)
+
+
+def merged(squares: Iterable[Square], apart: set[str]) -> tuple[Square, ...]:
+    """Return squares, of which rows that agree and differ in one part of their names are one, with the range of the
+    numbers, unless there are at most MOST_ROWS_APART rows. apart: cells whose rows stay."""
+    found = [one if apart.isdisjoint(one.cells) else replace(one, values=()) for one in squares]
+    is_long = len({(one.group, one.row) for one in found}) > MOST_ROWS_APART
+    for place in range(max(len(_parts(one)) for one in found)) if is_long else ():
+        found = agreeing(found, lambda of, at=place: (of.group[:-1], *_parts(of)[:at], *_parts(of)[at + 1 :]), _range)
+    return tuple(found)
+
+
+def _parts(square: Square) -> list[str]:
+    """Return the parts of a row's name, and a line break where the group ends."""
+    return [*square.group[-1].split(SEPARATOR), "\n", *square.row.split(SEPARATOR)]
+
+
+def _range(squares: tuple[Square, ...]) -> Square:
+    ends = (end for one in squares for end in one.text.partition(PLUS_MINUS)[0].split(EN_DASH))
+    low, *_, high = sorted(ends, key=lambda end: natural(end.replace(",", "")))
+    text = high if natural(low) == natural(high) else f"{low.partition(' ')[0]}{EN_DASH}{high}"
+    parts = (joined([*dict.fromkeys(of)]) for of in zip(*map(_parts, squares), strict=True))
+    name, _, row = (of.strip(SEPARATOR) for of in SEPARATOR.join(parts).partition("\n"))
+    group, note = (*squares[0].group[:-1], name), "\n".join(one.note for one in squares)
+    return joint(squares, group=group, row=row, text=text, note=note)

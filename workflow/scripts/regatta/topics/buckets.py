@@ -10,7 +10,7 @@ from regatta.core.names import SEPARATOR
 from regatta.core.text import any_of, natural, plural, shape
 from regatta.kit.kinds import SUMMARY, Kind, Value
 from regatta.report.findings import Finding, of_cells, percent_number
-from regatta.report.matrix import Matrix, Square, shape_columns, shapes_caption
+from regatta.report.matrix import EN_DASH, PLUS_MINUS, Matrix, Square, merged, shape_columns, shapes_caption
 from regatta.report.panels import Section
 from regatta.store.csv_files import SHAPE_COLUMNS, cell_row, grouped, plain_rows
 from regatta.tables.amdahl import CURVE, SHAPE
@@ -26,6 +26,7 @@ from regatta.tables.settings import (
 )
 from regatta.topics.base import ReportData, TableSpec, Topic, headline_rows
 from regatta.topics.status_matrix import square_of, statuses_by_cell
+from regatta.topics.warnings_section import marks, warnings
 
 WORST_TINT = 0.1  # slowdown with the full color: twice the default margin of comparisons
 MOST_TABLES = 4  # of more, the fastest sizes are shown, and the tables are folded
@@ -40,7 +41,7 @@ NOTES_OF_FASTEST = (
 )
 STATES = {"best": "fastest", "near": "within noise of the fastest; no frame: significantly slower"}
 STATES |= {"uncertain": "undecided (one launch)"}
-MIB, EN_DASH = " MiB", "\N{EN DASH}"
+MIB = " MiB"
 STRATEGY = tuple(name for name, axis in axes_of("train_step").items() if axis.is_series)
 WORKLOAD = tuple(name for name in CURVE if name not in (*STRATEGY, *SHAPE_COLUMNS))
 CELLS = (*GROUP, "cell", "bucket_cap_mb", *STEP.names)
@@ -114,8 +115,9 @@ def _square(
         states += ["uncertain"] if is_open else []
     text = "0" if ratio == 0 else percent_number(ratio)
     if ratio and not is_open:
-        text += f" \N{PLUS-MINUS SIGN}{percent_number(setting.high - setting.cost)}"
-    return square_of(at, ids, counts, subject, text=text, note=note, level=ratio, state=" ".join(states))
+        text += f"{PLUS_MINUS}{percent_number(setting.high - setting.cost)}"
+    values = ((setting.cost, setting.low, setting.high),) * (setting.low is not None)
+    return square_of(at, ids, counts, subject, text=text, note=note, level=ratio, state=" ".join(states), values=values)
 
 
 def _fastest(squares: list[Square]) -> Square:
@@ -146,7 +148,7 @@ def section(data: ReportData) -> Section | None:
         return None
     by, fields = shapes_caption(data.device), {"states": STATES, "scale": (0, WORST_TINT), "kind": "above"}
     fold = f"Show all {len(tables)} tables" if len(tables) > MOST_TABLES else ""
-    squares = tuple(one for table in tables for one in table)
+    squares = merged((one for table in tables for one in table), {*data.places, *marks(data, warnings(data))})
     sizes = tuple(sorted({one.column for one in squares}, key=natural))
     matrices = [Matrix(f"{by}, by bucket size", sizes, squares, "Bucket sizes", NOTES, fold=fold, **fields)]
     if fold:

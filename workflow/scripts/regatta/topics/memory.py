@@ -14,7 +14,7 @@ def parts_tables(data: ReportData, rows: pd.DataFrame) -> tuple[Table, ...]:
     rows = rows[rows["num_launches"] > 0]
     if rows[[column.name for column in MEMORY]].isna().all(axis=None):
         return ()
-    rows = named(data, rows).sort_values("workload", kind="stable")
+    rows = named(data, rows).sort_values(["subject_place", "workload"], kind="stable")
     return (Table.of_columns("Memory per rank", (FULL_NAME, *MEMORY), rows, data.device, ("cells",)),)
 
 

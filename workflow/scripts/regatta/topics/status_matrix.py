@@ -12,7 +12,7 @@ from regatta.kit.columns import Column, Row, table_rows
 from regatta.kit.kinds import Value
 from regatta.model.frozen import Cell
 from regatta.report.findings import percent_number
-from regatta.report.matrix import Matrix, Position, Square, by_workload_and_shape, shape_columns, shapes_caption
+from regatta.report.matrix import Matrix, Position, Square, by_workload_and_shape, merged, shape_columns, shapes_caption
 from regatta.report.page import BAD_MARK, MARKS, count_failed, shown_status
 from regatta.report.panels import Section
 from regatta.tables.bandwidth import BUSBW
@@ -72,6 +72,7 @@ def square_of(place: Position, cells: Iterable[str], statuses: Counter, subject:
     note = f"{subject}: {shown['note']}"
     if bad:
         note += f"; {bad.total()} of {plural(planned.total(), 'measurement')} not ok: {counts}"
+        shown["values"] = ()
     states = shown.get("state"), "partial" if count_failed(bad) else "incomplete" if bad else ""
     return Square(*place, **shown | {"cells": tuple(cells), "note": note, "state": " ".join(filter(None, states))})
 
@@ -127,15 +128,16 @@ def best_of(rows: list[Row], columns: Iterable[Column]) -> tuple[Row, Column, st
 
 def _shown(data: ReportData, best: Row, column: Column, note: str) -> dict:
     """Return the text, level and state of the best value of a square, and its note if it is another one."""
-    value = column.of(best)[0]
+    value, low, _ = of = column.of(best)
     if column is not EFFICIENCY:
-        return {"text": f"{three(value)} {column.unit_text}".removesuffix(" samples/s")}
+        known = (of,) * (column is BUSBW and low is not None)  # others may have units of their rows
+        return {"text": f"{three(value)} {column.unit_text}".removesuffix(" samples/s"), "values": known}
     if best.cell == best.baseline:
         return {"text": f"{value:.0f}", "note": f"baseline: {data.names[best.cell]}", "state": BASELINE}
     text = percent_number(best.efficiency_ratio)
     if is_wide(best):
         return {"text": text, "note": f"uncertain {note}", "state": "uncertain"}
-    return {"text": text, "level": float(best.efficiency_ratio)}
+    return {"text": text, "level": float(best.efficiency_ratio), "values": (of,) * (low is not None)}
 
 
 def _summary(squares: Collection[Square]) -> str:
@@ -158,7 +160,7 @@ def status_matrix(data: ReportData) -> Matrix:
     telling = [one for one in squares if one.state not in empty or not marked.isdisjoint(one.cells)]
     bare = {(one.group, one.row) for one in squares if one.state == BASELINE}
     bare -= {(one.group, one.row) for one in telling}
-    squares = tuple(one for one in squares if (one.group, one.row) not in bare)
+    squares = merged([one for one in squares if (one.group, one.row) not in bare], {*data.places, *marked})
     notes = [f"Number: {'; '.join(dict.fromkeys(text for _, text in values_of(data).values()))}"]
     if any(square.level for square in squares):
         notes.append("Color: efficiency (lighter is lower); baselines, 100 by definition, are not colored")

@@ -1,7 +1,6 @@
 """Comparisons at a glance: a matrix with one square for each pair of cells, and the changes with their intervals."""
 
 import math
-from collections import defaultdict
 from collections.abc import Mapping
 
 import numpy as np
@@ -12,7 +11,7 @@ from regatta.core.text import UNKNOWN, interval_heading, is_unknown, plural, sha
 from regatta.core.verdicts import worded
 from regatta.kit.columns import Row, table_rows
 from regatta.report.chart import GREY, GUIDE, Chart, PlotAxis, Style, styles_of
-from regatta.report.matrix import Matrix, Square, shape_columns
+from regatta.report.matrix import Matrix, Square, agreeing, joint, shape_columns
 from regatta.report.panels import ORDER, Figure, Table
 from regatta.store.csv_files import plain_rows
 from regatta.tables.pairs import by_effect, directed
@@ -65,7 +64,7 @@ def _matrix(rows: pd.DataFrame, names: Mapping[str, str], fold: str, is_only: bo
     return Matrix(
         f"{what}{pair}: change{'' if what else ' in time'} (%); positive: {value} is {worded('slower', first)}",
         shape_columns(zip(rows["nodes"], rows["gpus_per_node"], strict=True)),
-        _agreeing([(_square(row, names), row.time_ratio) for row in table_rows(rows)]),
+        tuple(agreeing((_square(row, names) for row in table_rows(rows)), lambda one: one.group, _median, LEAST_ALIKE)),
         f"{what}{'Ratios' if is_only else f'Ratios of {pair}'} by shape",
         (f"One square per pair of cells. {RATIO_NOTE}",),
         UNPAIRED,
@@ -84,33 +83,16 @@ def _square(row: Row, names: Mapping[str, str]) -> Square:
     if is_unknown(row.time_ratio):
         return Square(*place, UNKNOWN, "missing", note=f"{row.cell_name.brief}: no valid launches", **cells)
     state = "unsettled" if row.verdict == "inconclusive" and row.direction else row.verdict
+    limit = 1 + row.margin_ratio
+    cells |= {"values": ((row.time_ratio, 1 / limit, limit),)} if state == "equivalent" else {}
     return Square(*place, **ratio_shown(row, state), note=f"{row.cell_name.brief}: {texts.row_text(row)}", **cells)
 
 
-def _agreeing(squares: list[tuple[Square, float]]) -> tuple[Square, ...]:
-    """Return squares, given with their ratios: LEAST_ALIKE or more rows of a group and the same shapes that are all
-    equivalent become one, with the median change."""
-    rows, found = defaultdict(list), defaultdict(list)
-    for square, ratio in squares:
-        rows[square.group, square.row].append((square, ratio))
-    for (group, row), of_row in rows.items():
-        is_null = all(square.state.startswith("equivalent") for square, _ in of_row)
-        found[group, tuple(square.column for square, _ in of_row), "" if is_null else row].append(of_row)
-    merged = []
-    for (group, columns, row), of_rows in found.items():
-        if row or len(of_rows) < LEAST_ALIKE:
-            merged += [square for of_row in of_rows for square, _ in of_row]
-            continue
-        for column, of_column in zip(columns, zip(*of_rows, strict=True), strict=True):
-            cells = tuple(cell for square, _ in of_column for cell in square.cells)
-            others = tuple(cell for square, _ in of_column for cell in square.others)
-            low, median, high = (
-                difference_text(of) for of in np.quantile([ratio for _, ratio in of_column], (0, 0.5, 1))
-            )
-            note = f"{group[-1]}: {len(of_column)} equivalent pairs, {low} to {high} %"
-            at = group, f"{len(of_rows)} equivalent rows, median", column
-            merged.append(Square(*at, median, "equivalent", cells, note, others=others))
-    return tuple(merged)
+def _median(squares: tuple[Square, ...]) -> Square:
+    """Return the square of equivalent pairs."""
+    low, median, high = map(difference_text, np.quantile([one.values[0][0] for one in squares], (0, 0.5, 1)))
+    note = f"{squares[0].group[-1]}: {len(squares)} equivalent pairs, {low} to {high} %"
+    return joint(squares, row=f"{len(squares)} equivalent rows, median", text=median, note=note)
 
 
 def ratio_shown(row: Row, state: str) -> dict:

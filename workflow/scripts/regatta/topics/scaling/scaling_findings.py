@@ -13,6 +13,7 @@ from regatta.core.verdicts import Verdict
 from regatta.kit.columns import Column, Row, launches, table_rows
 from regatta.kit.kinds import FAIR, RESULT, SUMMARY, Kind, Value, filled
 from regatta.report.findings import Finding, of_cells, percent_number
+from regatta.report.plots import named
 from regatta.store.waits import COMPUTE, LAG_RATIO
 from regatta.tables.baselines import (
     EFFICIENCY,
@@ -126,9 +127,10 @@ def fastest(rows: Sequence[Row]) -> Row:
 
 @once_per_report
 def workloads(data: ReportData) -> list[list[Row]]:
-    """Return the rows of each workload and stack."""
-    groups = data.cells_of("train_step").groupby([*WORKLOAD, "stack", "backend"], dropna=False, sort=True)
-    return [table_rows(rows) for _, rows in groups]
+    """Return the rows of each workload and stack, in the order of the campaign file."""
+    rows = named(data, data.cells_of("train_step"))
+    keys = ["subject_place", *WORKLOAD, *({"stack_place"} & {*rows}), "stack", "backend"]
+    return [table_rows(of) for _, of in rows.groupby(keys, dropna=False, sort=True)]
 
 
 @once_per_report
@@ -277,10 +279,10 @@ def loss_bars(data: ReportData) -> list[Bar]:
                 percents = tuple(None if share is None else 100 * share for share in shares)
                 group, label = name.without("shape", "bucket_cap_mb").full, name.parts["shape"]
                 bar = Bar(group, label, row.cell, percents, launches(row))
-                found.append((-row.world_size, natural(bar.group), bar))
+                found.append((-row.world_size, bar))
         groups += [found] if found else []
-    groups.sort(key=lambda found: found[0][:2])
-    return [bar for found in groups for *_, bar in found]
+    groups.sort(key=lambda found: found[0][0])
+    return [bar for found in groups for _, bar in found]
 
 
 def _summary(data: ReportData) -> Finding:

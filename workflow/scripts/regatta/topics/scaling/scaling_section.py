@@ -11,8 +11,7 @@ from regatta.core.text import NOT_PLANNED, rank_word
 from regatta.kit.columns import FULL_NAME, table_rows
 from regatta.model.frozen import FrozenCampaign
 from regatta.report import panels
-from regatta.report.chart import COLORS, GREY, LEVEL, Chart, PlotAxis, Style
-from regatta.report.findings import percent_text
+from regatta.report.chart import GROUND, LEVEL, LOSS, Chart, PlotAxis, Style
 from regatta.report.panels import MOST_FIGURES, Figure, Section, Table, folded
 from regatta.report.plots import Plot, figures_of, full, ideal, named, section_of
 from regatta.tables.baselines import EFFICIENCIES, EFFICIENCY, efficiencies_table
@@ -57,7 +56,8 @@ def section(data: ReportData) -> Section | None:
 
 LEAST_ABOVE = 1.005  # what is shown as 101 %
 MOST_BARS = 6  # of the breakdown; its table has all
-FILLS = (LEVEL, COLORS[5], COLORS[1], COLORS[4], GREY)  # of what is left, and of each part
+# Of what is left, and of each loss. That by a slow node, the exception, is hollow.
+FILLS = (Style(LEVEL), *(Style(LOSS, opacity=tint) for tint in (0.55, 0.75, 1.0)), Style(GROUND))
 
 
 def losses_figures(data: ReportData) -> tuple[Figure, ...]:
@@ -83,8 +83,8 @@ def losses_figures(data: ReportData) -> tuple[Figure, ...]:
         for bar in shown
         for head, part in zip(heads, bar.parts, strict=False)
     ]
-    frame, styles = pd.DataFrame(marks).astype({"x": float}), dict(zip(heads, map(Style, FILLS), strict=False))
-    share = PlotAxis("share of the ideal throughput (%)", value=percent_text)
+    frame, styles = pd.DataFrame(marks).astype({"x": float}), dict(zip(heads, FILLS, strict=False))
+    share = PlotAxis("share of the ideal throughput (%)", value="{:z.1f}".format)
     chart = Chart("stacked", frame, share, PlotAxis("shape"), series="part", styles=styles)
     return (Figure("losses", title, chart, table, "cells", EFFICIENCY.block_key),)
 
@@ -184,7 +184,7 @@ def headline(data: ReportData, rows: pd.DataFrame) -> tuple[Figure, ...]:
     num_drawn = len({line[-1].workload for line in drawn})
     rows = rows[rows["world_size"].isin(known["world_size"])] if is_one_size else rows
     shown = rows[rows["configuration"].isin({row.configuration for line in drawn for row in line})]
-    shown = shown.sort_values("workload", kind="stable")
+    shown = shown.sort_values("subject_place", kind="stable")
     title = "Scaling efficiency of the fastest configurations"
     if num_drawn < len(workloads):  # of several lines of a workload, the others may be the highest of all
         has_one = len(lines) == len(workloads)
