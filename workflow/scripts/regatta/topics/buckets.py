@@ -99,7 +99,7 @@ def _square(
     group, place = here
     ids, size = tuple(cell["cell"] for cell in cells), cells[0]["bucket_cap_mb"]
     counts = sum((statuses_by_cell(data)[cell] for cell in ids), Counter())
-    at, subject = (group, place, f"{size:g}{MIB}"), f"{place}, bucket {size:g}{MIB}"
+    at, subject = (group, place, f"{size:g}{MIB}"), f"{SEPARATOR.join((*group, place))}, bucket {size:g}{MIB}"
     if not (cell := _fastest_cell(cells)):
         return square_of(at, ids, counts, subject)
     note = f"{STEP.label} {Value.of(SimpleNamespace(**cell), STEP)}, n = {cell['num_launches']}/{cell['num_planned']}"
