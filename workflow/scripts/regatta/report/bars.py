@@ -46,7 +46,7 @@ def draw_stacked(canvas: "Canvas", chart: Chart, medium: Medium) -> None:
         look = {"xycoords": "axes fraction", "va": "bottom", "ha": "right"} | forms.OFFSET
         sign, color = ("\N{WHITE SQUARE}", INK) if style.color == GROUND else ("\N{BLACK SQUARE}", style.color)
         axes.annotate(sign, (1, 1), (place, 3.1 * text_pt), color=color, alpha=style.opacity, **look)
-        axes.annotate(head.replace("-", "-\n"), (1, 1), (place, 4), **look)
+        axes.annotate(head.replace("-", "-\n").replace(" ", "\n"), (1, 1), (place, 4), **look)
         for number, of in enumerate(shares):
             if of:
                 text = "\N{EN DASH}" if math.isnan(of[head]) else with_minus_signs(chart.x.value(of[head]))
