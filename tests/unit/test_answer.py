@@ -118,7 +118,7 @@ def test_the_ends_of_the_efficiency_its_losses_and_the_best_bucket_are_named_by_
     assert by_model(line.values["largest_losses"]) == {"resnet18": "inter_node_ratio", "resnet50": "intra_node_ratio"}
     losses = by_model(line.values["largest_losses_ratio"])
     assert losses == {"resnet18": pytest.approx(0.4), "resnet50": pytest.approx(0.1)}
-    losses_text = "lost: intra-node 10, inter-node 8.0\N{EN DASH}40 percentage points"
+    losses_text = "losses in percentage points: intra-node 10, inter-node 8.0\N{EN DASH}40"
     assert line.text.split("; ")[:2] == ["lowest: ResNet-18, highest: ResNet-50", losses_text]
     assert line.values["without_result"] == {}
     bars = {bar.group.partition(" ")[0]: bar for bar in reversed(loss_bars(data))}  # of the largest shape
@@ -141,7 +141,7 @@ def test_losses_have_their_range_over_workloads_and_none_is_called_the_largest(t
 
     set_step_times(folder, seconds)
     line = answer(folder)["scaling"]
-    assert line.text.split("; ")[1] == "lost: intra-node 75, inter-node 50 percentage points"
+    assert line.text.split("; ")[1] == "losses in percentage points: intra-node 75, inter-node 50"
 
 
 def without(folder, is_lost):

@@ -162,7 +162,7 @@ def _lines_on_others(rows: pd.DataFrame, names: list[str], has_groups: bool) -> 
     if rows.empty:
         return
     num, where = rows["reference"].nunique(), "" if len(names) == 2 else " in all campaigns"
-    label, cells = "Others" if has_groups else "Cells", f"{num:,} {'others' if has_groups else 'cells'}"
+    label, cells = "Others" if has_groups else "Cells", f"{num:,} cells"
     if (rows["verdict"] == "equivalent").all():
         most = float(max(rows["time_high_ratio"].max(), 1 / rows["time_low_ratio"].min()))
         yield "comparisons", label, f"{cells} within ±{percent_number(most - 1)} %{where}", ""

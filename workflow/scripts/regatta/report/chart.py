@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 # Colors of drawings have the names of the page's CSS variables. matplotlib draws each in a unique placeholder color.
 COLORS = tuple(f"hue-{number}" for number in range(1, 7))
+SLOWER = COLORS[3]  # of a slow place: not among the first series
 INK, GREY, GRID, GROUND = "ink", "soft", "line", "ground"
 GOOD, BAD, LEVEL, LOSS = "good", "bad", "level-high", "loss"
 PLACEHOLDERS = {

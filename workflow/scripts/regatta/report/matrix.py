@@ -24,7 +24,7 @@ LIGHTEST, LEAST_SPAN = 0.15, 0.1  # place of the lowest level on the color scale
 STATES = {  # state of a square -> what the key says of it
     "uncertain": "uncertain",
     "failed": "failed",
-    "partial": "partly failed: some launches",
+    "partial": "partly failed: some launches failed",
     "incomplete": "some launches not measured or not started",
     "missing": "not measured or not started",
     "skipped": "skipped: reason in the details of the cell",

@@ -347,7 +347,7 @@ def how_to_read(rows: pd.DataFrame, column: Column, figures: Sequence[Figure]) -
     is_drawn = rows[column.name].notna()
     nums = rows.loc[is_drawn, "num_launches"]
     num = f"{nums.min()}" if nums.min() == nums.max() else f"{nums.min()}\N{EN DASH}{nums.max()}"
-    text = f"Faint dots: launches ({num} per cell). Line: their mean."
+    text = f"Faint dots: launches ({num} per cell). Line: mean."
     text += " Band: its interval." if any(figure.chart.has_bands for figure in figures) else ""
     text += " \N{BALLOT X}: failed." if any(figure.chart.frame["y"].isna().any() for figure in figures) else ""
     num_missing = int((~is_drawn).sum())

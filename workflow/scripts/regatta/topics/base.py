@@ -36,7 +36,7 @@ MAIN = {"is_shown": True, "is_main": True}  # of a column with the time of a cel
 FASTEST = (  # parts of a kind that name the fastest cell and those that may be as fast
     "Fastest of {compared:configuration}: {fastest}.",
     "Within noise: {near}.",
-    "Undecided: {num_undecided} with one launch.",
+    "Undecided, with one launch: {num_undecided}.",
 )
 WARNED = "warnings"  # anchor of the list of warnings
 MOST_EXCLUDED_RATIO = 0.2  # of all cells: without more, headlines would be of the few that are left

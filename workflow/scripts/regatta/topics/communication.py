@@ -117,7 +117,7 @@ KINDS = (
             "Communication: {busbw_gb_per_s:number} bus bandwidth at {message} ({busbw_gb_per_s:ends})",
             "Communication: {time_s} per call",
         ),
-        parts=("{name}", "half of the peak bandwidth needs messages of {crossover}"),
+        parts=("{name}", "half-peak message size: {crossover}"),
         term="Bandwidth",
         help="algbw = S / t. S: bytes of one rank's buffer, or the sum over ranks (all_gather, reduce_scatter,"
         f" all_to_all). t: time per call of pipelined calls. Latency: one blocking call. busbw: {BUSBW.help}.",
@@ -129,7 +129,7 @@ KINDS = (
             "{name}: {busbw_gb_per_s:number} bus bandwidth, {time} per call.",
             "{name}: {time} per call.",
         ),
-        parts=("The {rank} of {compared} cells on {shapes}.", "Within noise, or undecided: {near}."),
+        parts=("The {rank} mean of {compared} cells on {shapes}.", "Within noise, or undecided: {near}."),
     ),
     Kind(
         *("above_peak", FAIR),

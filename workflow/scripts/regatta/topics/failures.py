@@ -89,7 +89,7 @@ KINDS = (
         ),
         parts=(
             ("{statuses}", "most common: {most} {what}", "{what}"),
-            "other causes: {others}",
+            "others: {others}",
             "{missing}",
             ("{lost} lost to failures, and {num_lost_unknown:failure} of unknown duration", "{lost} lost to failures"),
             "{loaded}",
@@ -122,7 +122,7 @@ KINDS = (
     ),
     Kind(
         *("interrupted", RESULT),
-        lead="Interrupted job: {batch}, {end}; its measurements are valid; the next job continues the batch.",
+        lead="Interrupted job: {batch}, {end}. Its measurements are valid. The next job continues the batch.",
         parts=("Job {job}.", "Hosts: {hosts}.", "{cause}"),
     ),
     Kind("avoided_node", RESULT, "Avoided node: {text}. Readmit it with clear_nodes.py."),

@@ -55,7 +55,7 @@ def named_rows(chosen: pd.DataFrame, models: pd.DataFrame, benchmark: str) -> pd
 
 def section(data: ReportData) -> Section | None:
     shown = tuple(filter(None, (model_table(name, data.tables[name], data) for name in CURVES)))
-    lead = "Why a curve has no model is stated in the details of its cells."
+    lead = "If a curve has no model, the details of its cells give the reason."
     return Section(lead, tables=shown) if shown else None
 
 

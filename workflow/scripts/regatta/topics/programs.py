@@ -45,7 +45,7 @@ def section(data: ReportData) -> Section | None:
 
 KINDS = user_code.kinds_of_subjects(
     *("programs", "other_program", ("{program}, {quantity}: {value}", "{program}: {value}")),
-    *("best mean of {num:cell}", "result"),
+    *(user_code.BEST_OF, "result"),
     place=4,
 )
 UNVERIFIED = Kind(

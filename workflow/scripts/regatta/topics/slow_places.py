@@ -16,7 +16,7 @@ from regatta.core.text import UNKNOWN, plural, shape, three
 from regatta.kit.columns import Column, Columns
 from regatta.kit.kinds import FAIR, LOW, NOTE, RESULT, Kind, Value, joined
 from regatta.report.cell_launches import HOST
-from regatta.report.chart import COLORS, Chart, PlotAxis, Style
+from regatta.report.chart import COLORS, SLOWER, Chart, PlotAxis, Style
 from regatta.report.findings import Finding, of_rows, of_runs, percent_number
 from regatta.report.panels import Figure, Section, Table
 from regatta.store.csv_files import WAITS, plain_rows
@@ -35,9 +35,14 @@ TAKEN_RATIO = 0.05  # CPU steal or CPU throttling; less is not listed
 LEAST_LOADS = {"other_processes_ratio": 0, "steal_ratio": TAKEN_RATIO, "throttled_ratio": TAKEN_RATIO}
 SHARE = Column("load_ratio", shown_as="%", figures=2)
 # The timed quantity: what waits, its name in a figure, and how a straggler shows in it.
+WITHOUT = "without gradient synchronization"
 QUANTITIES = {
     IN_COLLECTIVE: ("collective calls", "time in the collective", "a straggler waits least"),
-    COMPUTE: ("steps without synchronization", "step without synchronization", "a straggler computes longest"),
+    COMPUTE: (
+        "steps without gradient synchronization",
+        "step without gradient synchronization",
+        "a straggler computes longest",
+    ),
     HOST_WAIT: ("steps", "wait for synchronization", "a straggler waits least"),
 }
 
@@ -46,7 +51,7 @@ QUANTITIES = {
 SLOW = "Slow {name}: {span}\N{MULTIPLICATION SIGN} as long as the others in {num_slow} of {num_cells:cell}"
 OTHERS = "other processes used {other_processes_ratio:number} of the CPU time"
 TAKEN = ("CPU steal: {steal_ratio:number}.", "CPU throttling (cgroup limit): {throttled_ratio:number}.")
-LATE = "Last in {what}, in {num_suspect_launches} of {num_launches:launch/launches}, by {lag_s:number} (mean)."
+LATE = "Last in {num_suspect_launches} of {num_launches:launch/launches}, by {lag_s:number} on average ({what})."
 CHECK = "Check for other programs, clocks, temperatures, memory errors, cable and switch port. Exclude the node."
 EXCLUDE = "`exclude_nodes: [{exclude}]`"
 KINDS = (
@@ -81,13 +86,18 @@ HELP = (
     " the most loaded host, median over the slow cells."
 )
 WHERE, LATE_PARTS = "{who} {how}; it slowed {slowed}.", (LATE, "Also slow: {others}.")
+EXCLUDE_SLOW = f"exclude slow {{slow}} (a new campaign name repeats its cells): {EXCLUDE}"
 KINDS_OF_STRAGGLERS = (
-    Kind(*("straggler_host", FAIR, WHERE, LATE_PARTS, CHECK), f"exclude slow {{slow}}: {EXCLUDE}", "straggler"),
+    Kind(
+        *("straggler_host", FAIR, WHERE, LATE_PARTS, CHECK),
+        f"exclude slow {{slow}} (a new campaign name repeats its cells): {EXCLUDE}",
+        "straggler",
+    ),
     Kind(*("straggler_rank", FAIR, WHERE, LATE_PARTS, CHECK), "check {who}", "straggler"),
     Kind(
         *("no_straggler", RESULT),
         lead=(
-            "No slow rank: checked in {num_checked} of {num_ok:measurement}.",
+            "No slow rank in {num_checked} of {num_ok:measurement} that can show one.",
             f"Stragglers are not detectable with fewer than {MIN_LAUNCHES} launches.",
         ),
         term="Stragglers",
@@ -228,7 +238,7 @@ STRIP = (
     "One cell in one launch: median and 5th to 95th percentile over iterations. Shaded bands separate hosts. Diamonds:"
     " straggler."
 )
-STYLES = {"": Style(COLORS[0], "o"), "straggler": Style(COLORS[1], "D")}
+STYLES = {"": Style(COLORS[0], "o"), "straggler": Style(SLOWER, "D")}
 
 
 def section(data: ReportData) -> Section | None:

@@ -255,7 +255,7 @@ def section(data: ReportData) -> Section:
     first = f"; first {MOST_ROWS} of {len(rows):,}" if len(rows) > MOST_ROWS else ""
     caption = f"Variation between launches above {LIMIT}, largest first{first}"
     table = Table.of_columns(caption, (CELL_NAME, LAUNCHES, *shown), rows.head(MOST_ROWS), data.device, ("cells",))
-    return Section("Variation: range over launches / median.", tables=(table,), state=state)
+    return Section("Variation: (largest − smallest) / median over launches.", tables=(table,), state=state)
 
 
 TOPIC = Topic("stability", "Stability", section=section, is_of_sweeps=True)

@@ -21,7 +21,7 @@ from regatta.topics.comparison.comparison_section import change_by_pair
 from regatta.topics.stability import LIMIT, counts_of_variation
 from regatta.topics.sweep_section import precision_words
 
-INCLUDED = "slow node included"
+INCLUDED = "with slow node"
 # Word of a mark -> its sign and CSS class. What is unknown or open is never good.
 MARKS = {
     "complete": ("\N{CHECK MARK}", "good"),
@@ -50,8 +50,8 @@ NOTHING_OPEN = "all is "
 EXTEND = NOTHING_OPEN + "measured; to add cells, edit the campaign file, then `{run}`: only new cells are measured"
 INDEX = NOTHING_OPEN + "imported; to compare it with other campaigns: `make index`"
 STRETCH = {"lines": 1.7, "rows": 1.2}  # of its height, by its form: beside six or seven facts
-WHERE = "run commands in Regatta's folder"
-ELSEWHERE = "run commands in the folder that contains results/"
+WHERE = "Run commands in Regatta's folder."
+ELSEWHERE = "Run commands in the folder that contains results/."
 SETTING = re.compile(r"`(\w+): (\[?)([^`\]]+)\]?`")  # in a next step
 URGENT_FIRST = (SUMMARY, LOW, FAIR, RESULT, NOTE)
 SUBJECT = Kind("subject", SUMMARY, "{subject}", place=0)
@@ -117,7 +117,7 @@ def _with_trust(data: ReportData, finding: Finding) -> Finding:
     if is_judge or not num_warned:
         return finding
     if invalid_cells(data).isdisjoint(finding.cells):
-        doubt = f"{num_warned:,} of {plural(len(finding.cells), 'cell')} with a warning"
+        doubt = f"{num_warned:,} of {plural(len(finding.cells), 'cell')} have a warning"
         values = {"num_warned": num_warned}
     else:
         doubt = "no cell without a warning"
@@ -185,6 +185,7 @@ def to_do_next(data: ReportData) -> Finding:
     """Return the line on what to do next, and where."""
     steps = next_steps(data)
     shown = "; ".join(steps[:MOST_STEPS])
+    shown += f"; {len(steps) - MOST_STEPS} more in answer.json" if len(steps) > MOST_STEPS else ""
     is_elsewhere = f"`{data.commands['run']}" in shown  # than in Regatta's folder
     where = WHERE if re.search(r"`(make|\.venv/)", shown) else ELSEWHERE if is_elsewhere else ""
     words = {"shown": shown, "where": where, "mark": "optional" if shown.startswith(NOTHING_OPEN) else "to do"}

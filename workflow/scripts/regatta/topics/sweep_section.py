@@ -9,8 +9,9 @@ from regatta.core.names import cell_names
 from regatta.core.text import is_unknown, natural
 from regatta.kit.columns import NUM_LAUNCHES, Row, table_rows
 from regatta.kit.kinds import MOST_NAMES, NOTE, RESULT, SUMMARY, Kind, Value, joined
-from regatta.report.chart import BAD, COLORS, GREY, GUIDE, Chart, PlotAxis, Style
+from regatta.report.chart import BAD, COLORS, GREY, GUIDE, SLOWER, Chart, PlotAxis, Style
 from regatta.report.findings import PROBLEMS, Finding, Source, of_rows, percent_number
+from regatta.report.forms import MOST_ROWS
 from regatta.report.matrix import Matrix, Position, Square
 from regatta.report.page import count_failed
 from regatta.report.panels import Figure, Section, Table
@@ -38,13 +39,13 @@ MOST_FAILING = 0.25  # share of the nodes or pairs; more failing ones are not ca
 # cells.
 GROUPS = {
     "failed": ("Failed", Style(BAD, "X")),
-    "slower": ("Slower", Style(COLORS[1], "D")),
+    "slower": ("Slower", Style(SLOWER, "D")),
     "faster": ("Faster", Style(COLORS[2], "v")),
     "missing": ("No result", Style(GREY, "s")),
     "inconclusive": ("Inconclusive", Style(GREY)),
     "equivalent": ("Within the margin", Style(COLORS[0])),
 }
-MARKS = GROUPS | {"slow link": ("Slow link", Style(COLORS[1], "^"))}
+MARKS = GROUPS | {"slow link": ("Slow link", Style(SLOWER, "^"))}
 # Values of a finding -> column
 EFFECT = {name: name for name in ("hosts", "verdict", "workload", "interval", "num_launches")}
 EFFECT |= {"ratio": "time_ratio", "low": "time_low_ratio", "high": "time_high_ratio"}
@@ -116,7 +117,7 @@ KINDS = (
         next_step="exclude failed or slow nodes: `exclude_nodes: [{exclude}]`",
     ),
     Kind(
-        *("place", RESULT, "{name}: {effect} than the median {noun}, {workload}."),
+        *("place", RESULT, "{name} \N{MIDDLE DOT} {workload}: {effect} than the median {noun}."),
         parts=(("{direction} in {num} of {several} workloads.", "{open}"),),
         next_step="check the cables and ports of link {link}, or exclude one of its nodes",
     ),
@@ -205,6 +206,10 @@ def _summary(data: ReportData, found: list[Finding]) -> Finding:
     links = [f"link {link_name(of['hosts'])} {_effect_text(of)}" for of in map(effect_of, links)]
     slow = {"node": [named[hosts] for hosts in slower], "pair": links}
     slow = {noun: joined([text.partition(" (")[0] for text in texts]) for noun, texts in slow.items() if texts}
+    if links:
+        what = "bandwidth" if {cell.benchmark for cell in cells} == {"collective"} else "speed"
+        worst = float(slow_links(data)["time_ratio"].max())
+        slow["pair"] += f" ({percent_number(1 / worst)} % of the {what})"
     settled = {hosts for name in ("slower", "faster", "equivalent") for hosts in groups[name]}
     checked = {cell.id for cell in cells if settled.issuperset(cell.hosts)}
     values = {
@@ -294,9 +299,9 @@ def _limits(margin: float) -> tuple[float, float]:
 
 
 def _figure(figure_id: str, noun: str, rows: pd.DataFrame, data: ReportData) -> Figure:
-    """Return the ranking of one workload, fastest first, with the interval of each node or pair.
+    """Return the ranking of one workload with the interval of each node or pair.
 
-    Those without a result are last. Beside nodes are the slowest links.
+    The slowest and those without a result are on top, or at the right of many. Beside nodes are the slowest links.
     """
     statuses, failed, what = statuses_by_cell(data), failed_hosts(data), f"{noun}s"
     workload, device, links = rows["workload"].iloc[0], rows["device"].iloc[0], slow_links(data)
@@ -311,12 +316,13 @@ def _figure(figure_id: str, noun: str, rows: pd.DataFrame, data: ReportData) -> 
     above, below = _limits(float(rows["margin_ratio"].iloc[0]))
     limits = {f"{above:.2g} % margin": above, f"\N{MINUS SIGN}{-below:.2g} % margin": below}
     shown = [TIME_RATIO.of(row) for row in table_rows(rows)]
-    frame = pd.DataFrame(shown, columns=["y", "low", "high"])
-    frame = frame.assign(cell=rows["cell"].fillna("").tolist(), series=words, x=range(1, len(rows) + 1))
+    frame, places = pd.DataFrame(shown, columns=["y", "low", "high"]), range(1, len(rows) + 1)
+    places = places if len(rows) > MOST_ROWS else places[::-1]  # of a few rows, the slowest is on top
+    frame = frame.assign(cell=rows["cell"].fillna("").tolist(), series=words, x=places)
     guides = pd.DataFrame({"cell": "", "series": [*limits], "y": [*limits.values()]})
     frame = pd.concat([frame, guides], ignore_index=True)[["cell", "series", "x", "y", "low", "high"]]
     frame = frame.astype(dict.fromkeys(("x", "y", "low", "high"), float))
-    ticks = tuple(enumerate(map(link_name, rows["hosts"]), start=1))
+    ticks = tuple(zip(places, map(link_name, rows["hosts"]), strict=True))
     names = PlotAxis(f"{what}, fastest first", ticks=ticks, is_categorical=True)
     values = PlotAxis(TIME_RATIO.heading(device), value=lambda of: f"{of:+z.{0 if abs(of) >= 100 else 1}f}")
     styles = {name.lower(): style for name, style in MARKS.values()} | dict.fromkeys(limits, GUIDE)
@@ -342,7 +348,7 @@ def _nodes_matrix(data: ReportData, rows: pd.DataFrame) -> Matrix:
             known = [workload for workload in columns if (host, workload) in by_place]
             squares += [_square(data, ((title,), host, workload), by_place[host, workload]) for workload in known]
     first = next(len(hosts) for hosts in groups.values() if hosts)
-    caption = "Change in time against the median node (%)"
+    caption = "Difference in time from the median node (%)"
     fields = {"notes": (RATIO_NOTE,), "states": RATIO_STATES, "scale": (0, 1), "most_open": max(MOST_ROWS_OPEN, first)}
     return Matrix(caption, columns, tuple(squares), "Nodes by workload", most_dense=0, **fields)
 
@@ -368,7 +374,7 @@ def _pair_matrices(data: ReportData, rows: pd.DataFrame) -> list[Matrix]:
         workload, of = part["workload"].iloc[0], {frozenset(row.hosts.split(", ")): row for row in table_rows(part)}
         places = [((workload,), one, other) for one in nodes for other in nodes]
         squares = [_square(data, at, of[pair]) for at in places if (pair := frozenset(at[1:])) in of]
-        caption = f"{workload}: change in time against the median pair (%)"
+        caption = f"{workload}: difference in time from the median pair (%)"
         fields = {"kind": "pairs", "scale": (0, 1), "fold": caption if found else ""}
         found.append(Matrix(caption, tuple(nodes), tuple(squares), f"Pairs, {workload}", **fields))
     return found

@@ -205,7 +205,7 @@ def section(data: ReportData) -> Section | None:
     for part, _, seconds, *_ in (bar for bars in rows.values() for bar in bars if not hours["total"]):
         sums[part] += seconds  # with allocations, the finding on them has the shares
     shares = (f"{percent_number(sums[part] / sums.total())} % {part}" for part in STATES if sums[part])
-    lead = " ".join([*([f"All: {spent}."] if (spent := ", ".join(shares)) else []), *notes])
+    lead = " ".join([*([f"Launch time: {spent}."] if (spent := ", ".join(shares)) else []), *notes])
     if not rows or timeline["duration_s"].sum() < LEAST_S:
         return Section(lead, tables=(table,), state=(state, "quiet"))
     chart = chart_of({name: rows[name] for name in shown})

@@ -2,12 +2,13 @@
 
 from dataclasses import replace
 
+from regatta.core.text import plural, rank_word, ranks_word
 from regatta.kit.columns import Column, Row
 from regatta.kit.kinds import RESULT, SUMMARY, Kind, Value
 from regatta.report.findings import Finding, of_cells
 from regatta.topics.base import ReportData, best_row, headline_rows, on_most_ranks, with_summary
 
-BEST_OF = "best mean of {num:cell}"
+BEST_OF = "best mean of {num:cell} on {ranks}"
 
 
 def name_below(data: ReportData, row: Row) -> str:
@@ -33,6 +34,7 @@ def best_value(data: ReportData, rows: list[Row], column: Column, **values: obje
     known = headline_rows(data, on_most_ranks(rows))
     best = best_row(known, column)
     words = {"name": name_below(data, best), "num": len(known) if len(known) > 1 else None}
+    words["ranks"] = plural(int(best.world_size), rank_word(data.device), ranks_word(data.device))
     sources = (of_cells("cells", [row.cell for row in known]),)
     return Finding("", values | {"value": Value.of(best, column)}, sources, (best.cell,), words=words)
 

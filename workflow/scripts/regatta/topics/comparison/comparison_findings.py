@@ -115,9 +115,9 @@ KINDS = (
         parts=(
             "Precision: ±{half_width} (median half-width of the 95 % CIs, maximum {largest_half_width}).",
             "Largest difference: {largest}, {largest_text} %.",
-            "Successive launches are correlated ({launch_correlation:.2f}): intervals of {num_widened} of"
+            "Launches are autocorrelated ({launch_correlation:.2f}): the intervals of {num_widened} of"
             " {num:pair/pairs} are widened by a factor of up to {widening_ratio:.2f}.",
-            "One job per side in {num_without} of {num:pair/pairs}: the intervals exclude between-job variation.",
+            "One job per side in {num_without} of {num:pair/pairs}: another day may differ by more than the intervals.",
         ),
         term="Half-width of an interval",
         help="√(high / low) − 1 of a ratio's 95 % CI. Smaller differences are not statistically significant.",
@@ -134,7 +134,7 @@ KINDS = (
         lead="Not interleaved: one side ran after the other in {num} of {num_pairs:pair/pairs} ({axis}); drift could"
         " look like a difference.",
         advice="Measure both sides in one new campaign, which alternates between stacks.",
-        next_step="measure both sides in one campaign with a new name, so that their launches alternate",
+        next_step="measure again under a new campaign name: launches of both sides then alternate",
     ),
     Kind(
         *("open_pairs", NOTE),

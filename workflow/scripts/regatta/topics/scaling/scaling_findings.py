@@ -63,7 +63,8 @@ KINDS = (
         ),
         parts=(
             "lowest: {lowest}, highest: {highest}",
-            "lost: {losses} percentage points",
+            "{certain} of {num_workloads} workloads",
+            "losses in percentage points: {losses}",
             "exposed communication: up to {exposed_share_ratio:number} of the step",
             "more launches are needed: {open}",
             "baseline implausible, as the efficiency is above 110 %: {suspect}",
@@ -82,7 +83,7 @@ KINDS = (
     Kind(
         *("efficiency", RESULT),
         lead="{name}: {efficiency:number} scaling efficiency ({efficiency:ends}).",
-        parts=("Losses: {losses} percentage points.", f"U{WITHOUT[1:]}.", *FASTEST),
+        parts=("Losses in percentage points: {losses}.", f"U{WITHOUT[1:]}.", *FASTEST),
         term="Efficiency",
         help="Throughput per rank relative to that of the baseline cell: the product of DDP, X(1) / X_none(1),"
         " intra-node, X(g) / (g X(1)), and inter-node, X(kg) / (k X(g)), for throughput X on k nodes of g ranks. Losses"
@@ -327,6 +328,7 @@ def _summary(data: ReportData) -> Finding:
         words["lowest"] = words["highest"] = ""
     for name, listed in (("open", still_open), ("suspect", groups.get("suspect", ()))):
         words[name] = [f"{names[one.cells[0]]} {one.values['efficiency']}" for one in listed]
+    words["certain"] = len(ends) if len(ends) < len(found) else None
     words["unknown"] = "too noisy" if "uncertain" in groups else "undecided"
     if not ends and (words["unknown"] == "too noisy" or not still_open):
         words["mark"] = "uncertain"

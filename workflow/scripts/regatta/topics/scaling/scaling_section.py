@@ -95,7 +95,8 @@ def above_texts(scaling: pd.DataFrame, losses: Sequence[Figure]) -> list[str]:
     sums = [of for frame in frames for of in frame.groupby("cell")["x"].sum()]
     found = {
         "Above 100 %: faster than the baseline.": bool((scaling["efficiency_ratio"] >= LEAST_ABOVE).any()),
-        "A negative loss is a gain without a segment; its bar exceeds 100 %.": max(sums, default=0) > 100 * LEAST_ABOVE,
+        "A negative loss is a gain. It has no segment, and the others exceed 100 %.": max(sums, default=0)
+        > 100 * LEAST_ABOVE,
     }
     return [text for text, is_shown in found.items() if is_shown]
 
