@@ -79,5 +79,5 @@ def text(browser, selector: str) -> str:
 
 def count(browser) -> tuple[int, int]:
     """Return the number of cells that the filters leave, and of all."""
-    left, all_cells = re.search(r"([\d,]+) of ([\d,]+) cells", text(browser, "#filter-count")).groups()
+    left, all_cells = re.search(r"([\d,]+) of ([\d,]+) (?:cells|pairs)", text(browser, "#filter-count")).groups()
     return int(left.replace(",", "")), int(all_cells.replace(",", ""))

@@ -159,7 +159,7 @@ def test_the_footer_is_not_alone_on_a_sheet(printed, tmp_path):
 def test_a_printed_list_says_how_many_cells_it_has(planted_print):
     shown = "[...document.querySelectorAll('#cells-count, #cells-note')].filter(e => e.getClientRects().length)"
     [text] = planted_print.evaluate(f"{shown}.map(e => e.textContent)")
-    listed, known = re.search(r"(\d+) of ([\d,]+) cells", text).groups()
+    listed, known = re.search(r"(\d+) of ([\d,]+) (?:cells|pairs)", text).groups()
     rows = "document.querySelectorAll('#cells-table tbody tr').length"
     assert int(listed) == planted_print.evaluate(rows) <= int(known.replace(",", ""))
 

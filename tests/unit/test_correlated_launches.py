@@ -51,7 +51,7 @@ def test_intervals_are_widened_only_if_batches_agree_and_the_page_says_so(tmp_pa
     assert rows["launch_correlation"].isna().all() if correlation is None else set(rows["launch_correlation"]) == {0.15}
     [verdicts] = [one for one in found.data.findings if one.kind == "verdicts"]
     page = (tmp_path / "r" / "report.html").read_text(encoding="utf-8")
-    for text in ("are widened by a factor of up to 1.17", "(0.15): intervals of 48 of 48 pairs are widened"):
+    for text in ("are widened by a factor of up to 1.17", "(0.15): the intervals of 48 of 48 pairs"):
         assert ((text in verdicts.text), (text in page)) == (correlation is not None,) * 2
 
 

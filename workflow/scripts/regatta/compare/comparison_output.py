@@ -367,6 +367,9 @@ def comparison_page(compared: list[CampaignsCompared], path: Path, gate: tuple[s
     title = f"{names[0]} (base) to {names[-1]}: {len(names)} campaigns"
     of_gate = [("comparisons", "Gate", gate[0].removeprefix("gate: ").capitalize(), gate[1])] if gate else []
     reports = {name: report_of(of.test, path) for name, of in zip(names[1:], compared, strict=True)}
+    most_changed = max(
+        reversed(matrices), key=lambda of: sum(one.level is not None for one in of.squares), default=None
+    )
     return render(
         "compare.html.j2",
         title=title if is_series else " vs. ".join(names[::-1]),
@@ -383,7 +386,7 @@ def comparison_page(compared: list[CampaignsCompared], path: Path, gate: tuple[s
         environment=environment and replace(environment, sources=()),  # of which the page has none
         heads=VERDICTS,
         counts=counts_of(judged, reports) if len(judged) else [],
-        content={"matrices": [*(replace(matrix, fold=matrix.label) for matrix in matrices[:-1]), *matrices[-1:]]},
+        content={"matrices": [replace(of, fold="" if of is most_changed else of.label) for of in matrices]},
         names=names,
         changes=changes if is_series else [],
         lists={name + title: items for name, of in of_campaigns for title, items in names_and_lists(of)[1].items()},

@@ -117,7 +117,7 @@ def _with_trust(data: ReportData, finding: Finding) -> Finding:
     if is_judge or not num_warned:
         return finding
     if invalid_cells(data).isdisjoint(finding.cells):
-        doubt = f"{num_warned:,} of {plural(len(finding.cells), 'cell')} have a warning"
+        doubt = f"with a warning: {num_warned:,} of {plural(len(finding.cells), 'cell')}"
         values = {"num_warned": num_warned}
     else:
         doubt = "no cell without a warning"
