@@ -7,7 +7,7 @@ import pandas as pd
 from regatta.kit.columns import FIGURES
 from regatta.kit.kinds import RESULT, Kind, Value
 from regatta.report.findings import Finding, of_cells
-from regatta.report.panels import Section, series_fields, workload
+from regatta.report.panels import Section, folded, series_fields, workload
 from regatta.report.plots import Plot, figures_of, named, section_of
 from regatta.tables.metrics import (
     CALL_MEAN,
@@ -49,11 +49,17 @@ def parallel_cells(data: ReportData) -> pd.DataFrame:
 
 
 def section(data: ReportData) -> Section | None:
-    """Return the share of exposed communication. A strategy without a step to compare with, as fsdp, has no marks."""
+    """Return the share of exposed communication; of one shape, the figures are folded.
+
+    A strategy without a step to compare with, as fsdp, has no marks.
+    """
     rows = parallel_cells(data)
     timed = with_context(named(data, rows.dropna(subset=CALL_P50.name)), "bucket_cap_mb", THROUGHPUT)
     sentences = ("Data: host wait is not communication time on GPUs.",)
-    return section_of(rows, EXPOSED_SHARE, sentences, figures_of(data, PLOT, timed))
+    found = section_of(rows, EXPOSED_SHARE, sentences, figures_of(data, PLOT, timed))
+    if not found or found.figures[0].chart.form != "rows":
+        return found
+    return replace(found, figures=(), parts=folded("exposed", "Exposed share of the step", found.figures))
 
 
 KINDS = (
