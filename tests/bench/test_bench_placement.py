@@ -59,6 +59,22 @@ def test_position_comes_from_torchrun_then_srun_then_alone():
     assert peers.position_from_environment({}) == (0, 1, 0)
 
 
+@pytest.mark.parametrize(
+    "of_runtime",
+    [
+        {"RANK": "5", "LOCAL_RANK": "1"},  # Pyxis, in an image with PYTORCH_VERSION
+        {"RANK": "5", "LOCAL_RANK": "1", "WORLD_SIZE": "8", "MASTER_ADDR": "elsewhere"},  # a hook of enroot
+    ],
+)
+def test_a_task_of_srun_ignores_what_a_container_runtime_derives_from_its_variables(of_runtime):
+    slurm = {"SLURM_PROCID": "5", "SLURM_NTASKS": "8", "SLURM_LOCALID": "1", "SLURM_STEP_NODELIST": "n[3-4]"}
+    assert peers.position_from_environment(slurm | of_runtime) == (5, 8, 1)
+    assert peers.meeting_point(slurm | of_runtime | {"MASTER_PORT": "29500"}) == ("n3", "29500")
+    torchrun = of_runtime | {"RANK": "0", "WORLD_SIZE": "8", "LOCAL_WORLD_SIZE": "8", "MASTER_ADDR": "n4"}
+    assert peers.position_from_environment(slurm | torchrun) == (0, 8, 1)
+    assert peers.meeting_point(slurm | torchrun | {"MASTER_PORT": "29500"}) == ("n4", "29500")
+
+
 def test_what_gives_no_position_or_device_is_an_error(monkeypatch, wording):
     monkeypatch.delenv("MASTER_ADDR", raising=False)
     with wording.raises(ValueError):

@@ -259,6 +259,7 @@ def test_what_is_the_runtime_s_own_business_keeps_its_name(name):
 def test_what_a_users_shell_gives_to_every_image_does_not_reach_the_ranks(monkeypatch):
     """It would change the number, and no cell's id knows of it; what the stack itself sets is in the id."""
     names = ("APPTAINER_BIND", "APPTAINER_BINDPATH", "SINGULARITY_BIND", "APPTAINERENV_A", "SINGULARITYENV_A")
+    names += ("PYXIS_CONTAINER_IMAGE", "ENROOT_REMAP_ROOT", "EDF_PATH")
     for name in (*names, "APPTAINER_ENV_FILE", "APPTAINER_MOUNT", "APPTAINER_CLEANENV", "SINGULARITY_CONTAINLIBS"):
         monkeypatch.setenv(name, "/from/the/shell")
     monkeypatch.setenv("APPTAINER_CACHEDIR", "/cache")

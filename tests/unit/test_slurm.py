@@ -212,6 +212,13 @@ def test_a_job_submitted_within_an_allocation_does_not_take_over_its_variables(m
     wording([queue.submit(["sh"], script).stderr for script in ("exit 3", "kill -9 $$")])
 
 
+def test_containers_that_the_users_shell_names_do_not_reach_slurm(monkeypatch):
+    """Pyxis would put the ranks of a host stack into this image."""
+    for name in ("PYXIS_CONTAINER_IMAGE", "ENROOT_MOUNT_HOME", "EDF_PATH", "SBATCH_UENV", "SBATCH_PARTITION"):
+        monkeypatch.setenv(name, "x")
+    assert queue.submit(["sh"], "env | grep -E '^(PYXIS|ENROOT|EDF|SBATCH)_'").stdout == "SBATCH_PARTITION=x\n"
+
+
 def test_states_and_reasons_are_those_of_squeue(monkeypatch):
     monkeypatch.setattr(queue, "answer", lambda line: "7|PENDING|PartitionConfig\n8|COMPLETED|None\nnoise")
     assert queue.states_and_reasons() == {"7": ("PENDING", "PartitionConfig"), "8": ("COMPLETED", "None")}

@@ -40,12 +40,26 @@ class Ranks:
             torch.cuda.synchronize(self.device)
 
 
+TORCHRUN, SRUN = ("RANK", "WORLD_SIZE", "LOCAL_RANK"), ("SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID")
+
+
+def is_task_of_srun(environment: dict[str, str]) -> bool:
+    """Return whether srun started this rank, and not torchrun in its task.
+
+    In an image with PYTORCH_VERSION, Pyxis sets RANK and LOCAL_RANK of srun's tasks, but not LOCAL_WORLD_SIZE; a hook of
+    enroot also sets WORLD_SIZE (github.com/NVIDIA/pyxis, github.com/NVIDIA/enroot: 50-slurm-pytorch.sh).
+    """
+    is_same = environment.get("WORLD_SIZE") in (None, environment.get("SLURM_NTASKS"))
+    return "SLURM_PROCID" in environment and is_same and "LOCAL_WORLD_SIZE" not in environment
+
+
 def position_from_environment(environment: dict[str, str]) -> tuple[int, int, int]:
-    """Return (rank, world size, local rank) from torchrun's variables, else srun's, else those of a single process.
+    """Return (rank, world size, local rank) from torchrun's variables or those of srun's tasks, else those of a single
+    process.
 
     Raises ValueError if a launcher has set only some of its variables, or one to no number.
     """
-    for names in (("RANK", "WORLD_SIZE", "LOCAL_RANK"), ("SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID")):
+    for names in (SRUN, TORCHRUN) if is_task_of_srun(environment) else (TORCHRUN, SRUN):
         found = {name: environment[name] for name in names if name in environment}
         # sbatch sets SLURM_NTASKS for its script too; only srun sets SLURM_PROCID for each task.
         if names[0] not in found:
@@ -95,7 +109,7 @@ def meeting_point(environment: dict[str, str]) -> tuple[str | None, str | None]:
     REGATTA_MASTER_ADDR is the MASTER_ADDR of the stack: its own name on another network, such as n1i.
     """
     address = environment.get("MASTER_ADDR")
-    if "SLURM_PROCID" in environment and "RANK" not in environment:  # even if an image or a wrapper sets MASTER_ADDR
+    if is_task_of_srun(environment):  # even if an image or a wrapper sets MASTER_ADDR
         first = environment.get("REGATTA_MASTER_ADDR") or first_host(environment.get("SLURM_STEP_NODELIST", ""))
         address = first or address
     return address or None, environment.get("MASTER_PORT")

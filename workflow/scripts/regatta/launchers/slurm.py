@@ -153,7 +153,7 @@ def _srun(geometry: Geometry, tasks_per_node: int) -> list[str]:
 class SlurmRanks(Ranks):
     """Steps of srun."""
 
-    variables = ("SLURM_", "SRUN_", "SBATCH_")  # srun takes options from these
+    variables = ("SLURM_", "SRUN_", "SBATCH_", *queue.OF_CONTAINERS)  # srun and its plugins take options from these
     kept_variables = ("SLURM_JOB_ID", "SLURM_JOBID", "SLURM_CONF", "SLURM_CLUSTER_NAME")
     templates = MappingProxyType(TEMPLATES)
     stack_keys = ("srun",)

@@ -59,6 +59,8 @@ SECONDS_WITHOUT_ANSWER = 600
 POLL_SECONDS = 0.5
 STEP_NAME = "regatta"  # name of rank steps, which other Regatta processes in the same job recognize
 WAIT_SECONDS = 5.0
+# Of srun's plugins Pyxis, uenv and the container engine: they would put any rank into the image that the shell names.
+OF_CONTAINERS = ("PYXIS_", "ENROOT_", "EDF_", "SBATCH_UENV")
 OPTIONS_OF_COMMANDS = ("SQUEUE_", "SINFO_", "SCANCEL_", "SCONTROL_", "SACCT_")
 OF_SITE = ("SLURM_CONF", "SLURM_CLUSTERS", "SLURM_JWT")  # not of a job
 OF_CLUSTER: dict[str, str] = {}  # variables of Slurm's commands for the cluster that a cluster file names
@@ -89,8 +91,9 @@ def use_cluster(cluster: dict) -> None:
 
 
 def environment() -> dict[str, str]:
-    """Return the environment of Slurm's commands: this process's, without the user's filters and formats."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(OPTIONS_OF_COMMANDS)}
+    """Return the environment of Slurm's commands: this process's, without the user's filters, formats and images."""
+    dropped = (*OPTIONS_OF_COMMANDS, *OF_CONTAINERS)
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(dropped)}
     return kept | OF_CLUSTER
 
 
