@@ -11,6 +11,7 @@ from regatta.report.chart import HOLLOW, SLOW
 from regatta.tables.places import ratios_without
 from regatta.topics.catalog import drawn_figures, render
 from regatta.topics.scaling.scaling_findings import loss_bars
+from regatta.topics.scaling.scaling_section import headline, panel_rows
 from regatta.topics.status_matrix import status_matrix
 from regatta.topics.warnings_section import marks
 
@@ -45,6 +46,13 @@ def test_the_loss_by_a_slow_node_is_no_loss_between_nodes(with_n05):
     assert between == pytest.approx(8.5, abs=1.5)
     assert sum(filter(None, bars["8×4"])) == pytest.approx(100)
     assert {bars[shape][-1] for shape in bars if shape != "8×4"} == {None}
+
+
+def test_the_first_figure_has_the_efficiency_without_a_slow_node(with_n05):
+    [figure] = headline(with_n05.data, panel_rows(with_n05.data, with_n05.data.cells_of("train_step")))
+    guide = figure.chart.of("without n05")
+    assert guide["x"].tolist() == [16, 32]
+    assert guide["y"].iloc[-1] == pytest.approx(100 * TRUTH, abs=1.5)
 
 
 def test_cells_on_a_slow_node_have_one_mark_and_no_warning(with_n05):

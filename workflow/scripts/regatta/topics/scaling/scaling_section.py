@@ -191,9 +191,26 @@ def headline(data: ReportData, rows: pd.DataFrame) -> tuple[Figure, ...]:
         has_one = len(lines) == len(workloads)
         of = f"{num_drawn} of {len(workloads)} workloads"
         title += f": lowest {of}" if has_one else f": {of}, those with the lowest values"
-    plot = Plot("headline", EFFICIENCY, line=headline_fields, title=lambda _: "", most=MOST_LINES[True], guides=full)
+    more = {"line": headline_fields, "title": lambda _: "", "most": MOST_LINES[True]}
+    plot = Plot("headline", EFFICIENCY, guides=lambda rows: (*full(rows), *without_slow_node(data, rows)), **more)
     [figure] = figures_of(data, plot, shown.drop(columns="is_context"))
     return (replace(figure, id="headline", title=title, table=replace(figure.table, caption=title)),)
+
+
+def without_slow_node(data: ReportData, rows: pd.DataFrame) -> list[tuple[str, pd.Series]]:
+    """Return the guide of the highest efficiency that rows may have without their slow node, from the size before.
+
+    rows: with `configuration`. None without a slow node.
+    """
+    cells = {cell: of.values for of in efficiency_findings(data) if of.values["slow_node"] for cell in of.cells[:1]}
+    slow = [row for row in rows.itertuples() if row.cell in cells]
+    if not slow:
+        return []
+    best = max(slow, key=lambda row: cells[row.cell]["without_slow_node_ratio"].estimate)
+    before = rows[(rows["configuration"] == best.configuration) & (rows["world_size"] < best.world_size)]
+    values = before.sort_values("world_size")["efficiency_ratio"].tail(1)
+    values[best.Index] = cells[best.cell]["without_slow_node_ratio"].estimate
+    return [(f"without {cells[best.cell]['slow_node']}", values.reindex(rows.index))]
 
 
 def headline_fields(name: CellName) -> tuple[str, ...]:
