@@ -46,7 +46,7 @@ TORCHRUN, SRUN = ("RANK", "WORLD_SIZE", "LOCAL_RANK"), ("SLURM_PROCID", "SLURM_N
 def is_task_of_srun(environment: dict[str, str]) -> bool:
     """Return whether srun started this rank, and not torchrun in its task.
 
-    In an image with PYTORCH_VERSION, Pyxis sets RANK and LOCAL_RANK of srun's tasks, but not LOCAL_WORLD_SIZE; a hook of
+    In an image with PYTORCH_VERSION, Pyxis sets RANK and LOCAL_RANK of tasks, but not LOCAL_WORLD_SIZE; a hook of
     enroot also sets WORLD_SIZE (github.com/NVIDIA/pyxis, github.com/NVIDIA/enroot: 50-slurm-pytorch.sh).
     """
     is_same = environment.get("WORLD_SIZE") in (None, environment.get("SLURM_NTASKS"))
