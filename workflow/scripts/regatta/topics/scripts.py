@@ -45,8 +45,8 @@ LEAD = (
 
 
 WORDS = (
-    "{script}: {lowest:number} to {highest:number} scaling efficiency on {on} (lowest: {lowest_name}, highest:"
-    " {highest_name})",
+    "{script}: {lowest:number} to {highest:number} scaling efficiency on {on}, each relative to the same stack (lowest:"
+    " {lowest_name}, highest: {highest_name})",
     "{script}: {lowest} scaling efficiency on {on}",
     "{script}: {uncertain} scaling efficiency on {on} (too noisy)",
     "{script}: {throughput}",
