@@ -46,10 +46,10 @@ def price(campaign, found, slots) -> tuple[int, str]:
 
 
 def tables(elapsed, launches=()):
-    """Return measurements (cell, seconds) and launches (span, seconds of cells)."""
+    """Return measurements (cell, seconds, status unless ok) and launches (span, seconds of cells)."""
     measurements = pd.DataFrame(
-        [(cell.id, cell.benchmark, *cell.shape, seconds) for cell, seconds in elapsed],
-        columns=["cell", "benchmark", "nodes", "gpus_per_node", "elapsed_s"],
+        [(cell.id, cell.benchmark, *cell.shape, seconds, *(status or ["ok"])) for cell, seconds, *status in elapsed],
+        columns=["cell", "benchmark", "nodes", "gpus_per_node", "elapsed_s", "status"],
     )
     spans = [("2026-01-01T00:00:00Z", f"2026-01-01T00:00:{span:02d}Z", cells_s) for span, cells_s in launches]
     return measurements, pd.DataFrame(spans, columns=["start_utc", "end_utc", "cells_s"])
@@ -72,6 +72,15 @@ def test_a_cell_without_a_record_takes_the_time_of_its_kind_or_the_price_has_no_
     found = tables([(one, 10.0)])
     assert price(campaign, found, [(two.id, 0)]) == (1, "10 s")
     assert price(campaign, found, [(two.id, 0), (other_shape.id, 0)]) == (2, "")
+
+
+def test_a_cell_that_failed_early_takes_the_time_of_valid_records():
+    campaign = campaign_of([train_cell("resnet18", 1, 2), train_cell("resnet50", 1, 2)])
+    one, two = campaign.cells
+    valid = [(one, 10.0)]
+    assert price(campaign, tables([*valid, (two, 1.0, "failed")]), [(two.id, 0)]) == (1, "10 s")
+    assert price(campaign, tables([*valid, (one, 1.0, "failed"), (one, 1.0, "failed")]), [(one.id, 0)]) == (1, "10 s")
+    assert price(campaign, tables([(two, 1.0, "failed")]), [(two.id, 0)]) == (1, "1.0 s")
 
 
 def test_a_retry_has_the_price_of_all_that_is_not_ok(tmp_path):

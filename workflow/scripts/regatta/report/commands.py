@@ -74,13 +74,15 @@ def _word(name: str, value: str) -> str:
 def price_text(campaign: FrozenCampaign, measurements: pd.DataFrame, launches: pd.DataFrame, slots: Slots) -> str:
     """Return `18 launches: about 14 min` of the measurements to make, without queueing; without the time if unknown.
 
-    A cell takes the median of its records, else of those of its benchmark and shape. Launches run one after another,
-    except those of a round of a sweep.
+    A cell takes the median of its valid records, else of those of its benchmark and shape, else of failed ones of its
+    kind. Launches run one after another, except those of a round of a sweep.
     """
     groups = _cells_by_launch(campaign, slots)
     text = plural(sum(map(len, groups)), "launch", "launches")
     known, keys = measurements[measurements["elapsed_s"].notna()], ["benchmark", "nodes", "gpus_per_node"]
-    by_cell, by_kind = (known.groupby(key)["elapsed_s"].median().to_dict() for key in ("cell", keys))
+    valid = known[known["status"] == "ok"]
+    by_cell, by_kind = (valid.groupby(key)["elapsed_s"].median().to_dict() for key in ("cell", keys))
+    by_kind = known.groupby(keys)["elapsed_s"].median().to_dict() | by_kind
     overhead_s = _overhead_s(launches)
 
     def seconds(cells: list[FrozenCell]) -> float:
