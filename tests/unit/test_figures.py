@@ -353,6 +353,18 @@ def test_an_efficiency_is_a_finding_where_the_breakdown_lacks_it(tmp_path, gpus,
     assert [finding.kind for finding in scaling_section.findings(data)] == kinds
 
 
+def test_of_more_than_four_efficiencies_without_a_bar_the_number_is_stated(tmp_path):
+    cells = [
+        train_cell("resnet50", 1, ranks, strategy, batch_size=batch)
+        for batch in range(1, 7)
+        for ranks, strategy in ((2, "none"), (2, "ddp"), (4, "ddp"))
+    ]
+    campaign = make_campaign(cells, repeats=2, baseline={"strategy": "none", "nodes": 1, "gpus_per_node": 2})
+    _, *shown, count = scaling_section.findings(analyse(write_results(tmp_path / "r", campaign, CLUSTER)))
+    assert len(shown) == 4
+    assert (count.kind, count.values) == ("listed", {"num": 4, "num_groups": 6})
+
+
 def test_processes_of_one_host_are_said_to_use_no_network_link():
     def text(nodes, **spec):
         cell = collective_cell(4096, nodes, 2, **spec)

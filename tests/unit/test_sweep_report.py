@@ -248,6 +248,15 @@ def test_an_inconclusive_node_with_a_settled_direction_is_a_finding(tmp_path):
     assert found[0]["ratio"] == pytest.approx(1.05, abs=0.005)
 
 
+def test_each_slow_link_has_its_own_share_of_the_bandwidth(tmp_path):
+    """Calls that take 2 and 4 times as long have 50 and 25 % of it."""
+    campaign = sweep_campaign([f"n{number}" for number in range(1, 9)], "pairs", messages=(2**28,))
+    slow = {("n1, n2", ""): 4, ("n3, n4", ""): 2}
+    lead = lines_of(analyse(write_sweep(tmp_path / "sweep", campaign, slow)))["nodes"].lead
+    found = re.findall(r"link (\S+) \S+ % slower \((\d+) % of", lead)
+    assert [(name, int(share)) for name, share in found] == [("n1\N{EN DASH}n2", 25), ("n3\N{EN DASH}n4", 50)]
+
+
 def test_nodes_that_the_plan_skipped_are_listed_with_the_reason(tmp_path):
     campaign = sweep_campaign(["n1", "n2", "n3"], repeats=2)
     down = [cell for cell in campaign["cells"] if cell["spec"]["hosts"] == ["n2"]]

@@ -35,7 +35,6 @@ TAKEN_RATIO = 0.05  # CPU steal or CPU throttling; less is not listed
 LEAST_LOADS = {"other_processes_ratio": 0, "steal_ratio": TAKEN_RATIO, "throttled_ratio": TAKEN_RATIO}
 SHARE = Column("load_ratio", shown_as="%", figures=2)
 # The timed quantity: what waits, its name in a figure, and how a straggler shows in it.
-WITHOUT = "without gradient synchronization"
 QUANTITIES = {
     IN_COLLECTIVE: ("collective calls", "time in the collective", "a straggler waits least"),
     COMPUTE: (
@@ -88,16 +87,12 @@ HELP = (
 WHERE, LATE_PARTS = "{who} {how}; it slowed {slowed}.", (LATE, "Also slow: {others}.")
 EXCLUDE_SLOW = f"exclude slow {{slow}} (a new campaign name repeats its cells): {EXCLUDE}"
 KINDS_OF_STRAGGLERS = (
-    Kind(
-        *("straggler_host", FAIR, WHERE, LATE_PARTS, CHECK),
-        f"exclude slow {{slow}} (a new campaign name repeats its cells): {EXCLUDE}",
-        "straggler",
-    ),
+    Kind(*("straggler_host", FAIR, WHERE, LATE_PARTS, CHECK), EXCLUDE_SLOW, "straggler"),
     Kind(*("straggler_rank", FAIR, WHERE, LATE_PARTS, CHECK), "check {who}", "straggler"),
     Kind(
         *("no_straggler", RESULT),
         lead=(
-            "No slow rank in {num_checked} of {num_ok:measurement} that can show one.",
+            "No slow rank found. {num_checked} of {num_ok:measurement} could be checked.",
             f"Stragglers are not detectable with fewer than {MIN_LAUNCHES} launches.",
         ),
         term="Stragglers",

@@ -194,6 +194,10 @@ def _effect_text(values: dict) -> str:
     return f"{value:number} {'slower' if values['ratio'] >= 1 else 'faster'} ({value:ends})"
 
 
+def _without_ends(effect: str) -> str:
+    return effect.partition(" (")[0]
+
+
 def _summary(data: ReportData, found: list[Finding]) -> Finding:
     """Return how many nodes and links are slow or failed, and which. found: findings on nodes and pairs."""
     rows, cells = tables_of(data)["node"], data.campaign.cells
@@ -202,14 +206,13 @@ def _summary(data: ReportData, found: list[Finding]) -> Finding:
     effects = {hosts: effect_of(part) for hosts, part in measured}
     named = {hosts: f"{hosts} {_effect_text(effect)}" for hosts, effect in effects.items()}
     slower = [hosts for hosts, effect in effects.items() if effect["verdict"] == "slower"]
-    links = [part for _, part in slow_links(data).groupby("hosts", sort=False)]
-    links = [f"link {link_name(of['hosts'])} {_effect_text(of)}" for of in map(effect_of, links)]
-    slow = {"node": [named[hosts] for hosts in slower], "pair": links}
-    slow = {noun: joined([text.partition(" (")[0] for text in texts]) for noun, texts in slow.items() if texts}
-    if links:
-        what = "bandwidth" if {cell.benchmark for cell in cells} == {"collective"} else "speed"
-        worst = float(slow_links(data)["time_ratio"].max())
-        slow["pair"] += f" ({percent_number(1 / worst)} % of the {what})"
+    what = "bandwidth" if {cell.benchmark for cell in cells} == {"collective"} else "speed"
+    links = []
+    for of in (effect_of(part) for _, part in slow_links(data).groupby("hosts", sort=False)):
+        share = f"({percent_number(1 / of['ratio'])} % of the {what})"
+        links.append(f"link {link_name(of['hosts'])} {_without_ends(_effect_text(of))} {share}")
+    slow = {"node": [_without_ends(named[hosts]) for hosts in slower], "pair": links}
+    slow = {noun: joined(texts) for noun, texts in slow.items() if texts}
     settled = {hosts for name in ("slower", "faster", "equivalent") for hosts in groups[name]}
     checked = {cell.id for cell in cells if settled.issuperset(cell.hosts)}
     values = {
@@ -317,13 +320,14 @@ def _figure(figure_id: str, noun: str, rows: pd.DataFrame, data: ReportData) -> 
     limits = {f"{above:.2g} % margin": above, f"\N{MINUS SIGN}{-below:.2g} % margin": below}
     shown = [TIME_RATIO.of(row) for row in table_rows(rows)]
     frame, places = pd.DataFrame(shown, columns=["y", "low", "high"]), range(1, len(rows) + 1)
-    places = places if len(rows) > MOST_ROWS else places[::-1]  # of a few rows, the slowest is on top
+    first = "fastest" if len(rows) > MOST_ROWS else "slowest"  # on top of a few rows
+    places = places if first == "fastest" else places[::-1]
     frame = frame.assign(cell=rows["cell"].fillna("").tolist(), series=words, x=places)
     guides = pd.DataFrame({"cell": "", "series": [*limits], "y": [*limits.values()]})
     frame = pd.concat([frame, guides], ignore_index=True)[["cell", "series", "x", "y", "low", "high"]]
     frame = frame.astype(dict.fromkeys(("x", "y", "low", "high"), float))
     ticks = tuple(zip(places, map(link_name, rows["hosts"]), strict=True))
-    names = PlotAxis(f"{what}, fastest first", ticks=ticks, is_categorical=True)
+    names = PlotAxis(f"{what}, {first} first", ticks=ticks, is_categorical=True)
     values = PlotAxis(TIME_RATIO.heading(device), value=lambda of: f"{of:+z.{0 if abs(of) >= 100 else 1}f}")
     styles = {name.lower(): style for name, style in MARKS.values()} | dict.fromkeys(limits, GUIDE)
     strip = Chart("rows", frame, names, values, styles=styles)

@@ -12,7 +12,7 @@ from regatta.core.text import is_unknown, natural, plural, rank_word, ranks_word
 from regatta.core.verdicts import Verdict
 from regatta.kit.columns import Column, Row, launches, table_rows
 from regatta.kit.kinds import FAIR, RESULT, SUMMARY, Kind, Value, filled
-from regatta.report.findings import Finding, of_cells, percent_number
+from regatta.report.findings import Finding, Source, of_cells, percent_number
 from regatta.report.plots import named
 from regatta.store.waits import COMPUTE, LAG_RATIO
 from regatta.tables.baselines import (
@@ -102,6 +102,7 @@ KINDS = (
         advice="Check the baseline's launches for other load, too few cores or memory. Measure it again.",
         next_step="check the baselines, then raise `repeats`",
     ),
+    Kind("listed", RESULT, "Listed: {num} of {num_groups:efficiency/efficiencies} that the breakdown lacks."),
 )
 
 
@@ -113,7 +114,11 @@ def findings(data: ReportData) -> list[Finding]:
     others = {name: [of for of in found if of.kind == name] for name in ("efficiency_uncertain", "baseline_suspect")}
     drawn = {bar.cell for bar in loss_bars(data)}
     lacking = [of for of in found if of.kind == "efficiency" and of.cells[0] not in drawn]
-    shown = [*lacking, *others["efficiency_uncertain"]][:MOST_EFFICIENCIES]
+    results = [*lacking, *others["efficiency_uncertain"]]
+    shown = results[:MOST_EFFICIENCIES]
+    if len(results) > len(shown):
+        source = Source("cells.csv", what="all rows with an efficiency")
+        shown.append(Finding("listed", {"num": len(shown), "num_groups": len(results)}, (source,)))
     return [_summary(data), *shown, *others["baseline_suspect"]]
 
 
