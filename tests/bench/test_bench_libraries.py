@@ -70,7 +70,7 @@ def test_the_last_of_several_mounts_at_one_place_counts():
 
 def test_blanks_and_backslashes_in_mount_points_are_decoded():
     (mount,) = parse_mounts(r"30 22 8:1 /my\040libs\134new /host\011libs rw master:1 - ext4 /dev/sda1 rw")
-    assert mount == Mount("8:1", "/my libs\\new", "/host\tlibs")
+    assert mount == Mount("8:1", "/my libs\\new", "/host\tlibs", "ext4")
 
 
 def test_lines_that_are_no_mounts_are_passed_over():
@@ -121,3 +121,64 @@ def test_this_process_tells_its_libraries():
     found = libraries.loaded_with_origin()
     assert any(library["name"].startswith("libc.so") for library in found)
     assert libraries.read_proc("no such file") == ""
+
+
+# A container of Pyxis: enroot unpacks the image on the node's disk, and binds what is mounted.
+ENROOT = """\
+700 400 259:1 /enroot/data/pyxis_7.0 / rw,nosuid,nodev - xfs /dev/nvme0n1p1 rw
+701 700 0:21 / /proc rw - proc proc rw
+702 700 0:99 /regatta /shared/regatta rw - lustre fs rw
+703 700 0:99 /regatta/errors/l0 /regatta-l0 rw - lustre fs rw
+704 700 259:2 /usr/lib64/libcuda.so.1 /usr/lib/libcuda.so.1 ro - xfs /dev/nvme0n1p2 rw
+705 700 259:1 /opt/libfabric /host/lib ro - xfs /dev/nvme0n1p1 rw
+"""
+UENV = "36 1 8:2 / / rw - ext4 /dev/sda2 rw\n90 36 7:25 / /user-environment ro - squashfs /dev/loop25 ro\n"
+
+
+def maps_of(*paths: str) -> str:
+    return "".join(f"7f00-7f01 r-xp 0 08:02 1 {path}\n" for path in paths)
+
+
+def test_in_an_unpacked_image_only_what_is_mounted_is_the_hosts():
+    """Even if it is on the same file system as the unpacked image."""
+    of_image, of_host = "/opt/torch/libtorch.so", ("/usr/lib/libcuda.so.1", "/host/lib/libfabric.so.1")
+    found = with_origin(maps_of(of_image, *of_host), ENROOT)
+    assert {entry["path"]: entry["origin"] for entry in found} == {of_image: "image"} | dict.fromkeys(of_host, "host")
+
+
+def test_of_a_uenv_only_what_is_below_its_mount_is_the_images():
+    found = with_origin(
+        maps_of("/user-environment/lib/libnccl.so.2", "/usr/lib/libc.so.6"), None, ["/user-environment"]
+    )
+    assert [entry["origin"] for entry in found] == ["image", "host"]
+
+
+def test_the_mount_of_a_launch_shows_that_libraries_are_in_an_image(monkeypatch):
+    texts = {"maps": maps_of("/opt/torch/libtorch.so"), "mountinfo": ENROOT}
+    monkeypatch.setattr(libraries, "read_proc", texts.get)
+    assert [entry["origin"] for entry in libraries.loaded_with_origin()] == ["image"]
+    texts["mountinfo"] = UENV
+    assert [entry["origin"] for entry in libraries.loaded_with_origin()] == ["host"]
+    texts["maps"] = maps_of("/user-environment/lib/libtorch.so")
+    monkeypatch.setenv("UENV_MOUNT_LIST", "/images/a.squashfs:/user-environment")
+    assert [entry["origin"] for entry in libraries.loaded_with_origin()] == ["image"]
+
+
+@pytest.mark.parametrize(
+    ("inside", "is_inside"),
+    [
+        (None, True),
+        ("/regatta-l0", True),
+        ("/regatta-l1", False),
+        ("squashfs:/user-environment", True),
+        ("squashfs:/proc", False),  # another file system
+        ("squashfs:/user-tools", False),
+    ],
+)
+def test_a_rank_without_the_mount_of_its_image_is_outside(monkeypatch, inside, is_inside):
+    monkeypatch.setattr(libraries, "read_proc", {"mountinfo": ENROOT + UENV}.get)
+    if is_inside:
+        libraries.check_image(inside)
+    else:
+        with pytest.raises(RuntimeError, match=inside.rpartition(":")[2]):
+            libraries.check_image(inside)

@@ -318,7 +318,7 @@ def test_nodes_that_cannot_reach_each_other_are_blamed_together(cause, log, is_n
 
 def test_a_program_that_is_absent_is_the_cause_itself(tmp_path):
     script = Path(causes.__file__).resolve().parents[2] / "bench" / "program.sh"
-    words = ["sh", script, tmp_path, tmp_path, "-", "stream", "--csv"]
+    words = ["sh", script, tmp_path, tmp_path, "-", "-", "stream", "--csv"]
     found = subprocess.run(words, env={"PATH": "/usr/bin:/bin"}, capture_output=True, text=True, check=False)
     cause = find_cause([], found.stderr, found.returncode, 0)
     assert (found.returncode, cause.status, cause.phase) == (127, "failed", "launch")

@@ -198,13 +198,14 @@ def test_only_launchers_and_runtimes_know_a_scheduler_or_a_container_runtime():
     assert {path: found for path in others if (found := tool_knowledge(nodes_of(path)))} == {}
 
 
-# The lists themselves, and the kind of a stack without a container.
+# The lists themselves, and the kinds of stacks.
 LISTED = {
     "regatta.launchers.slurm",
     "slurm",
     "regatta.runtimes.apptainer",
     "regatta.runtimes.host",
     "stack['kind'] == 'host'",
+    "stack['kind'] == 'bind-mounted'",
 }
 
 

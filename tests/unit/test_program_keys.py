@@ -19,7 +19,7 @@ from regatta.core.benchmarks import load_benchmark, undeclared
 from regatta.core.errors import UserError
 from regatta.core.readers import Quantity, parse_reader, read_quantities
 from regatta.core.text import with_values
-from regatta.launchers import launch_argv
+from regatta.launchers import launch_argv, program_words
 from regatta.model.frozen import fields_to_json, names_by_id
 from regatta.model.launches import LaunchRequest
 from regatta.plan.plan import launch_lines
@@ -171,7 +171,8 @@ def test_no_word_passes_through_a_shell(folder):
 def line_of(cell, folder: Path) -> list[str]:
     """Return the line of a launch of a cell on n1, n2."""
     place, meeting = programs.geometry_of(cell.spec, cell.cluster), {"first_host": "n1", "port": "7"}
-    words = runs.prepare(cell.spec, place, ["n1", "n2"], folder / "out", folder / "errors", meeting)
+    command = runs.prepare(cell.spec, folder / "out", meeting)
+    words = program_words(str(folder / "errors"), str(folder / "out"), place, command, ["n1", "n2"])
     return launch_argv(place, cell.stack_entry, words, is_python=False)
 
 
@@ -185,7 +186,7 @@ def test_slurm_starts_the_processes_of_a_program(folder, ranks, nodes, tasks):
     assert ("--label" in line[:begin]) == (nodes * tasks > 1)  # only then a reader needs the rank of a line
     assert line[begin + 1].endswith("bench/program.sh")
     starts = "2x4:n1,n2" if ranks in ("node", "one") else "-"
-    assert line[begin + 2 :] == [str(folder / "errors"), str(folder / "out"), starts, "xhpl", "-n", "1000", "8"]
+    assert line[begin + 2 :] == [str(folder / "errors"), str(folder / "out"), starts, "-", "xhpl", "-n", "1000", "8"]
     assert (folder / "out" / "HPL.dat").read_text() == "1000 Ns\n192 NBs {unknown}\n"
 
 

@@ -3,15 +3,26 @@
 # time in seconds since 1970), and in which locale it prints numbers; then become the program.
 # The driver compares these records with the planned processes. POSIX sh, so that it runs in images without Python.
 #
-#   sh program.sh STARTED FOLDER STARTS COMMAND [ARGUMENT...]
+#   sh program.sh STARTED FOLDER STARTS MOUNT COMMAND [ARGUMENT...]
 #
 # STARTED: folder for the file of each process, - for none. FOLDER: where the program runs. STARTS: nodes, ranks per node
 # and under Slurm the nodes of a program that starts its ranks itself, 2x4:n1,n2; - if its processes are the ranks.
+# MOUNT: mount point that exists only in the image, /regatta-LAUNCH or squashfs:PATH; - for none.
 # Contract: docs/contracts.md.
 VERSION=1
-started=$1 folder=$2 starts=$3
-shift 3
+started=$1 folder=$2 starts=$3 mount=$4
+shift 4
 rank=${SLURM_PROCID:-${RANK:-0}}
+is_inside=
+[ "$mount" = - ] || while read -r _ _ _ _ point rest; do
+    [ "$point" = "${mount#squashfs:}" ] || continue
+    case $mount,$rest in /* | *,*squash*) is_inside=1 ;; esac
+done </proc/self/mountinfo
+if [ "$mount" != - ] && [ -z "$is_inside" ]; then
+    printf 'regatta: not in the image: %s is not mounted on %s. The Slurm plugin did not start the image: %s\n' \
+        "${mount#squashfs:}" "$(uname -n)" "check plugstack.conf there." >&2
+    exit 1
+fi
 cd "$folder" || exit 1
 found=$(command -v "$1") || found=
 facts=$(stat -Lc '%s %Y' -- "$found" 2>/dev/null) || facts=  # POSIX has no stat; GNU and BusyBox have

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
-from harness import process
+from harness import libraries, process
 
 # Messages of torch's CPU allocator and gloo when malloc or mmap fails (c10/core/impl/alloc_cpu.cpp,
 # "DefaultCPUAllocator"), and of CUDA, cuBLAS and NCCL when the device is full.
@@ -45,8 +45,10 @@ def run_request(description: str, run: Callable[[dict, Progress], None]) -> None
     request = json.loads(parser.parse_args().request.read_text())
     process.die_with_parent()
     process.print_stacks_on_signal()
-    progress = Progress(error_dir=Path(request["error_dir"]))
+    progress = Progress(phase="image", error_dir=Path(request["error_dir"]))
     try:
+        libraries.check_image(request.get("image_mount"))
+        progress.phase = "launch"
         run(request, progress)
     except Exception as error:  # broad: the driver has to learn of every failure
         report_and_exit(progress, error)

@@ -1,4 +1,4 @@
-"""List the shared libraries that this process has loaded, and whether they are from the image or the host.
+"""List the loaded shared libraries with their origin, image or host, and check that this process is in its image.
 
 Binds, wrappers and defaults of a site may put other libraries before those of an image, so the process itself is
 examined. Standard library only.
@@ -6,6 +6,8 @@ examined. Standard library only.
 
 import os
 import re
+import socket
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,6 +30,11 @@ DRIVER_FOLDER = f"{CONTAINER_FOLDER}/libs"
 IMAGE_PROBES = ("/", CONTAINER_FOLDER, f"{CONTAINER_FOLDER}/env", f"{CONTAINER_FOLDER}/runscript")
 
 
+# The folder of a launch is mounted there in images that Slurm plugins start; the driver names it in the request.
+LAUNCH_MOUNT = "/regatta-"
+SQUASHFS = "squashfs:"  # before the mount point of a uenv, which leaves / as it is
+
+
 @dataclass(frozen=True)
 class Mount:
     """One line of /proc/<pid>/mountinfo: `root` of the file system `device` is mounted at `point`."""
@@ -35,6 +42,21 @@ class Mount:
     device: str
     root: str
     point: str
+    kind: str = ""
+
+
+def check_image(image_mount: str | None) -> None:
+    """Raise RuntimeError if this process lacks a mount that exists only in its image.
+
+    image_mount: its path, after `squashfs:` if it is a SquashFS file; None if the runtime needs no check.
+    """
+    if image_mount is None:
+        return
+    point = image_mount.removeprefix(SQUASHFS)
+    kinds = [mount.kind for mount in parse_mounts(read_proc("mountinfo")) if mount.point == point]
+    if not any("squash" in kind or point == image_mount for kind in kinds):
+        remedy = "The Slurm plugin did not start the image: check plugstack.conf there."
+        raise RuntimeError(f"not in the image: {point} is not mounted on {socket.gethostname()}. {remedy}")
 
 
 def loaded_libraries() -> list[str]:
@@ -53,18 +75,26 @@ def mapped_files(maps: str) -> list[str]:
 
 def loaded_with_origin() -> list[dict]:
     """Return name, path and origin of every library that this process has loaded, sorted by path."""
-    return with_origin(read_proc("maps"), read_proc("mountinfo") if is_in_container() else None)
+    mountinfo = read_proc("mountinfo")
+    is_inside = is_in_container() or any(mount.point.startswith(LAUNCH_MOUNT) for mount in parse_mounts(mountinfo))
+    # Set by uenv: image:mount, several separated by commas.
+    uenvs = [entry.rpartition(":")[2] for entry in os.environ.get("UENV_MOUNT_LIST", "").split(",") if entry]
+    return with_origin(read_proc("maps"), mountinfo if is_inside else None, uenvs)
 
 
-def with_origin(maps: str, mountinfo: str | None) -> list[dict]:
-    """Return name, path and origin (`image` or `host`) of mapped libraries. mountinfo: None outside a container."""
+def with_origin(maps: str, mountinfo: str | None, uenvs: Iterable[str] = ()) -> list[dict]:
+    """Return name, path and origin (`image` or `host`) of mapped libraries.
+
+    mountinfo: None outside a container. uenvs: mount points of images that leave / as it is.
+    """
     mounts = None if mountinfo is None else parse_mounts(mountinfo)
     found = []
     for path in mapped_files(maps):
         plain = path.removesuffix(DELETED)
         if not ANY_LIBRARY.search(plain):
             continue
-        origin = "host" if mounts is None else origin_of(plain, mounts)
+        is_of_uenv = any(is_within(plain, point) for point in uenvs)
+        origin = "image" if is_of_uenv else "host" if mounts is None else origin_of(plain, mounts)
         found.append({"name": plain.rpartition("/")[2], "path": path, "origin": origin})
     return found
 
@@ -103,9 +133,9 @@ def is_within(path: str, folder: str) -> bool:
 
 
 def parse_mounts(mountinfo: str) -> list[Mount]:
-    """Read /proc/<pid>/mountinfo: device, root and mount point are fields 3, 4 and 5 (proc(5))."""
-    rows = [line.split(" ") for line in mountinfo.splitlines()]
-    return [Mount(row[2], decode(row[3]), decode(row[4])) for row in rows if len(row) > 4]
+    """Read /proc/<pid>/mountinfo: fields 3 to 5 are device, root and mount point; the type follows " - " (proc(5))."""
+    rows = [(line.split(" "), line.partition(" - ")[2].split(" ")[0]) for line in mountinfo.splitlines()]
+    return [Mount(row[2], decode(row[3]), decode(row[4]), kind) for row, kind in rows if len(row) > 4]
 
 
 def decode(text: str) -> str:

@@ -11,7 +11,7 @@ from regatta.campaign import program_entries as programs
 from regatta.campaign import script_entries as scripts
 from regatta.campaign.detected_gpus import detected_gpus
 from regatta.campaign.node_types import Shape, clusters_of_stacks, of_node_type, original, shapes_of_stacks
-from regatta.campaign.stacks import complete_stack, stack_problems
+from regatta.campaign.stacks import beside_each_other, complete_stack, stack_problems
 from regatta.campaign.sweep import sweep_errors
 from regatta.campaign.variables import env_problems
 from regatta.campaign.versus import parameter_names, versus_as_in_cells, versus_errors, with_sizes_in_bytes
@@ -213,6 +213,7 @@ def _complete(data: dict, filled: dict[str, dict], clusters: dict[str, dict], ma
     exclude = with_sizes_in_bytes(data["exclude"])
     gate = data["gate"] | {"references": with_sizes_in_bytes(data["gate"]["references"])}
     versus = versus_as_in_cells(data)
+    stacks = beside_each_other(stacks)
     return {**data, "stacks": stacks, "benchmarks": benchmarks, "exclude": exclude, "versus": versus, "gate": gate}
 
 

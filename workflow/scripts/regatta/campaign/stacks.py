@@ -3,6 +3,8 @@
 A stack of a checked campaign has every key of the schema and three more: `image_id` and `wrapper_sha256`, both null for
 kind host, and the cluster's `gpu_request`; one that names scripts also has `scripts`. `prologue` begins with the
 cluster's steps, and is absent if there are none. With an image and AMD GPUs, `gpu_vendor` is amd, otherwise absent.
+Stacks whose image takes long to hash have `image_state`, which jobs compare. `options_beside` are launcher options by
+which a stack ignores what the runtimes of others would start; absent if there are none, and in no cell id.
 """
 
 import os
@@ -27,7 +29,11 @@ def stack_problems(stack: dict, given: Iterable[str], cluster: dict) -> list[Pro
     launcher = launcher_of(cluster)
     site = Site(not launcher.submits, tuple(cluster["node_folders"]), launcher.ranks.variables)
     with_cluster = stack | {"prologue": [*cluster["prologue"], *stack["prologue"]]}
-    found = runtime_of(stack).problems(with_cluster, given, site)
+    runtime = runtime_of(stack)
+    found = runtime.problems(with_cluster, given, site)
+    if runtime.launcher not in (None, launcher.name):
+        text = f"requires a cluster with scheduler: {runtime.launcher}. Name one, or choose another runtime."
+        found.append(Problem(("runtime",), text))
     found += prologue_problems(stack["prologue"], cluster["node_folders"])
     found += env_problems(stack["env"], BY_HAND)
     for other in LAUNCHERS.values():
@@ -44,13 +50,15 @@ def complete_stack(stack: dict, cluster: dict, *, may_lack_files: bool = False) 
 
     may_lack_files: what cannot be read is None, so the ids of its cells are not final.
     """
-    image, wrapper = whole_path(stack["image"]), whole_path(stack["wrapper"])
+    runtime, image, wrapper = runtime_of(stack), stack["image"], whole_path(stack["wrapper"])
+    if image and not runtime.launcher:  # else a text for its plugin
+        image = str(whole_path(image))
     complete = {
         **stack,
         "env": {name: unescaped(value) for name, value in {**cluster["env"], **stack["env"]}.items()},
         **{key: [] for key in STACK_KEYS},
         **launcher_of(cluster).ranks.stack_options(cluster, stack),
-        "image": str(image) if image else None,
+        "image": image,
         "image_id": None,
         "wrapper": str(wrapper) if wrapper else None,
         "wrapper_sha256": None,
@@ -59,7 +67,7 @@ def complete_stack(stack: dict, cluster: dict, *, may_lack_files: bool = False) 
     for part in ("image", "wrapper"):  # separately: the other may exist
         try:
             only = complete | dict.fromkeys({"image", "wrapper"} - {part})
-            known = runtime_of(stack).identify(only)
+            known = runtime.identify(only)
             complete |= {key: value for key, value in known.items() if value is not None}
         except (OSError, ValueError):
             if not may_lack_files:
@@ -68,9 +76,21 @@ def complete_stack(stack: dict, cluster: dict, *, may_lack_files: bool = False) 
     del complete["node_type"]  # what it changes is in `cluster`
     later = {"scripts": _script_hashes(complete, cluster)}
     later["prologue"] = hashed([*cluster["prologue"], *complete.pop("prologue")], cluster["node_folders"])
-    if runtime_of(stack).has_image and cluster.get("gpu_vendor") == "amd":
+    if runtime.image_state and complete["image_id"]:
+        later["image_state"] = runtime.image_state(complete)
+    if runtime.has_image and cluster.get("gpu_vendor") == "amd":
         later["gpu_vendor"] = "amd"
     return complete | {key: value for key, value in later.items() if value}
+
+
+def beside_each_other(stacks: dict[str, dict]) -> dict[str, dict]:
+    """Return complete stacks with the launcher options that the runtimes of others in the campaign require."""
+    needed = {runtime_of(stack).options_beside: runtime_of(stack) for stack in stacks.values()}
+    found = {}
+    for name, stack in stacks.items():
+        options = [word for words, runtime in needed.items() if runtime is not runtime_of(stack) for word in words]
+        found[name] = stack | ({"options_beside": options} if options else {})
+    return found
 
 
 def identity(name: str, stack: dict, cluster: dict) -> dict:
@@ -82,9 +102,12 @@ def identity(name: str, stack: dict, cluster: dict) -> dict:
 def changed_since_planned(name: str, stack: dict, cluster: dict) -> str | None:
     """Return how image, wrapper or a script differ from those that were planned, as text, or None."""
     remedy = "Run the same command again to plan with the current files."
+    runtime, state = runtime_of(stack), stack.get("image_state")
     try:
-        now = runtime_of(stack).identify(stack)
-        if now["image_id"] != stack["image_id"]:
+        now = runtime.identify({**stack, "image": None} if state else stack)
+        if state and runtime.image_state(stack) != state:
+            return f"stack {name}: {stack['image']} changed after the cells were planned. {remedy}"
+        if not state and now["image_id"] != stack["image_id"]:
             return f"stack {name}: {stack['image']} is not the image that was planned. {remedy}"
         paths = _script_paths(stack, cluster)
         edited = [stack["wrapper"]] if now["wrapper_sha256"] != stack["wrapper_sha256"] else []

@@ -20,7 +20,7 @@ from regatta.core.text import with_values
 from regatta.launchers import local, slurm
 from regatta.launchers.base import LOOPBACK, Geometry, Launcher, Ranks, free_port, start, stop
 from regatta.runtimes import RUNTIMES, runtime_of
-from regatta.runtimes.base import quote_for_shell
+from regatta.runtimes.base import LaunchContext, quote_for_shell
 from regatta.runtimes.plugins import ADDITIONS, load_plugin
 from regatta.runtimes.prologue_steps import before_by_hand
 
@@ -39,6 +39,13 @@ THREADS += ("VECLIB_MAXIMUM_THREADS",)
 RUN_LAUNCH = SCRIPTS / "bench" / "run_launch.py"
 PROGRAM = SCRIPTS / "bench" / "program.sh"
 MEETING_POINT = ("MASTER_ADDR", "MASTER_PORT")  # set for each launch, unless by the stack's env; never inherited
+OF_PREFLIGHT = ("NCCL_DEBUG", "NCCL_DEBUG_SUBSYS", "NCCL_DEBUG_FILE")
+# Variables that launches set, besides those of the stack. None: only some launches, or another value for each.
+SET_BY_LAUNCH = {
+    "PYTHONNOUSERSITE": "1",
+    "PYTHONUNBUFFERED": "1",
+    **dict.fromkeys(("REGATTA_THREADS_PER_RANK", "REGATTA_MASTER_ADDR", "LC_ALL", *MEETING_POINT, *OF_PREFLIGHT)),
+}
 # Values of the templates in a line for a shell. That of the first node is in no word, and is replaced when quoted.
 BY_HAND = {"first_host": "\0first_host\0", "port": "29500"}
 POLL_SECONDS = 0.05
@@ -65,18 +72,36 @@ def launch_argv(
     folders: tuple[Path, ...] = (ROOT,),
     limit_seconds: float | None = None,
     is_python: bool = True,
+    error_dir: Path | None = None,
 ) -> list[str]:
     """Return the command line that starts `program`, a Python file and its arguments, on all ranks.
 
     variables: the job's, substituted in the stack's binds; None keeps their names. folders: read and written by the
     ranks, bound into an image. limit_seconds: of the launcher. is_python: False if `program` is any command.
+    error_dir: of a launch, whose name it has.
     """
     runtime = runtime_of(stack)
     prefix = runtime.prefix(stack, geometry.device, variables, folders)
     python, words = ([*prefix, stack["python"] or runtime.default_python], program)
     if not is_python:
         python, words = [], [*prefix, *program]
-    return launcher_of(geometry.cluster).ranks.argv(geometry, stack, python, words, limit_seconds)
+    ranks = launcher_of(geometry.cluster).ranks
+    stack = _with_runtime_options(ranks, stack, variables=variables, folders=folders, error_dir=error_dir)
+    return ranks.argv(geometry, stack, python, words, limit_seconds)
+
+
+def launch_context(stack: dict, meeting: Mapping[str, str] | None = None, **fields: object) -> LaunchContext:
+    """Return what the stack's runtime provides for a launch. fields: of LaunchContext, besides env."""
+    return LaunchContext(env={**SET_BY_LAUNCH, **stack_variables(stack, meeting or {})}, **fields)
+
+
+def _with_runtime_options(ranks: Ranks, stack: dict, **fields: object) -> dict:
+    """Return a stack with the launcher options of its runtime, and of the others in its campaign."""
+    runtime, options = runtime_of(stack), stack.get("options_beside", [])
+    if runtime.launcher:
+        options = [*options, *runtime.launcher_options(stack, launch_context(stack, **fields))]
+    key = ranks.stack_keys[0] if options else None
+    return {**stack, key: [*stack[key], *options]} if key else stack
 
 
 def inherited_environment(launcher: Launcher) -> dict[str, str]:
@@ -119,6 +144,7 @@ def launch_environment(
         set_ones = {*stack["env"], *(key for key, value in changed.items() if value is not None)} - {"LANGUAGE"}
         extra = {**(extra or {}), **({} if any(map(is_of_locale, set_ones)) else C_LOCALE)}
     inherited |= {key: value for key, value in changed.items() if value is not None}
+    inherited = {key: value for key, value in inherited.items() if key not in runtime_of(stack).not_inherited}
     if changed.get("OMP_NUM_THREADS"):
         inherited.setdefault("REGATTA_THREADS_PER_RANK", changed["OMP_NUM_THREADS"])
     # Packages in the user's home directory are in no cell's id, and Apptainer mounts it into images.
@@ -303,9 +329,9 @@ def command_by_hand(spec: dict, stack: dict, cluster: dict) -> str:
     program += [f"--argument={word}" for word in script.get("arguments", [])]
     shape = (spec["nodes"], spec["gpus_per_node"])
     geometry = Geometry(cluster, *shape, spec["device"], hosts=spec.get("hosts", ()))
-    prefix = runtime_of(stack).prefix(_with_folder(stack), spec["device"], None, ())
-    ranks = launcher_of(cluster).ranks
-    return _line_by_hand(ranks, stack, *ranks.by_hand(geometry, stack, prefix, program))
+    whole, ranks = _with_folder(stack), launcher_of(cluster).ranks
+    prefix = runtime_of(stack).prefix(whole, spec["device"], None, ())
+    return _line_by_hand(ranks, stack, *ranks.by_hand(geometry, _with_runtime_options(ranks, whole), prefix, program))
 
 
 def program_by_hand(geometry: Geometry, stack: dict, words: list[str]) -> str:
@@ -322,16 +348,22 @@ def program_by_hand(geometry: Geometry, stack: dict, words: list[str]) -> str:
 
 
 def program_words(
-    started: str, folder: str, geometry: Geometry, words: list[str], hosts: Sequence[str] = ()
+    started: str,
+    folder: str,
+    geometry: Geometry,
+    words: list[str],
+    hosts: Sequence[str] = (),
+    image_mount: str | None = None,
 ) -> list[str]:
     """Return the words that start one process of a user's program.
 
-    started: folder of program.sh's notes, or `-`. hosts: those of the shape, if the scheduler names them.
+    started: folder of program.sh's notes, or `-`. hosts: those of the shape, if the scheduler names them. image_mount:
+    mount point that exists only in its image.
     """
     starts = "x".join(map(str, geometry.starts)) if geometry.starts else "-"
     if geometry.starts and hosts:
         starts += f":{','.join(hosts)}"
-    return ["sh", str(PROGRAM), started, folder, starts, *words]
+    return ["sh", str(PROGRAM), started, folder, starts, image_mount or "-", *words]
 
 
 def _with_folder(stack: dict) -> dict:

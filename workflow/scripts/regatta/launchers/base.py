@@ -64,8 +64,7 @@ def label_option(geometry: Geometry) -> list[str]:
 class TaskEnd:
     """The end of one rank.
 
-    exit_code: negative for a signal, as in Python; None if the launcher's message is unknown or the scheduler ended
-    the rank.
+    exit_code: negative for a signal, as in Python; None if it is unknown, or if the scheduler ended the rank.
     """
 
     rank: int
@@ -79,7 +78,7 @@ class LogReading:
     """The launcher's messages in the log of a launch. node_problem: its line about a lost node.
 
     hosts: those that it blames. exit_codes: those of failed ranks; rank_codes: by rank, if it names each rank.
-    first_end: the first rank that failed. left: a cause if ranks ended long before the others, which were then killed.
+    first_end: the first failed rank. left: a cause if ranks ended long before the others. image: one if none started.
     """
 
     node_problem: str | None = None
@@ -88,6 +87,7 @@ class LogReading:
     rank_codes: dict[int, int] = field(default_factory=dict)
     first_end: TaskEnd | None = None
     left: str | None = None
+    image: str | None = None
 
 
 JobId = str | None  # the id of a job; None outside of one
@@ -100,7 +100,7 @@ class Ranks(ABC):
     kept_variables: tuple[str, ...] = ()  # except these
     templates: Mapping[str, str] = MappingProxyType({})  # those that have the value of a variable of this launcher
     replaced_variables: tuple[str, ...] = ()  # never inherited
-    stack_keys: tuple[str, ...] = ()  # scheduler-specific keys of a stack; they belong to a cell's id
+    stack_keys: tuple[str, ...] = ()  # scheduler-specific keys of a stack, in cell ids; the first: also of runtimes
     first_log_line = LABELLED  # of a log whose lines begin with their ranks
     log_lines = r"(?!)"  # pattern of the launcher's lines
     host_words = r"(?!)"  # pattern of the words before a host in a cause

@@ -67,6 +67,9 @@ ENDED_BY_SLURM = re.compile(
     r"error: \*\*\* (?:STEP|JOB) \S+ ON \S+ CANCELLED AT \S+(?P<why> DUE (?!TO TASK FAILURE).+?|) \*\*\*",
     re.MULTILINE,
 )
+# Plugins that start ranks in an image: Pyxis, on which CSCS's container engine is based, and uenv.
+IMAGE_ERROR = re.compile(r"^(?:\d+: )?(?:srun|slurmstepd\S*|\[\S+\] \S+): error: (pyxis: .+|.*\buenv\b.*)$", re.M)
+NO_PLUGIN = re.compile(r"^srun: unrecognized option '(--(?:no-)?(?:container-|environment|uenv|view)[\w-]*)", re.M)
 # srun's lines after a task has ended; earlier ones are the reason if no task started.
 LOG_LINES = (
     r"srun: (got SIGCONT|forcing job termination|Terminating|Force Terminated|First task exited|StepId|Job step abort)"
@@ -108,6 +111,14 @@ def node_problem(log: str) -> str | None:
     """Return srun's line about a node that is lost or cannot be reached, or None."""
     found = NO_NODE.search(log)
     return " ".join(found[0].split()) if found else None
+
+
+def image_problem(log: str) -> str | None:
+    """Return why ranks did not start in their image, or None."""
+    if found := NO_PLUGIN.search(log):
+        return f"srun: unrecognized option {found[1]}: no plugin of this node's plugstack.conf has it"
+    lines = [" ".join(line.split()) for line in IMAGE_ERROR.findall(log)]
+    return next((line for line in lines if "[ERROR]" in line), lines[0] if lines else None)
 
 
 def blamed_hosts(log: str) -> set[str]:
@@ -213,6 +224,7 @@ class SlurmRanks(Ranks):
             exit_codes=frozenset(_task_end(found).exit_code for found in TASKS_ENDED.finditer(log)),
             first_end=first_task_end(log),
             left=text if left else None,
+            image=image_problem(log),
         )
 
 

@@ -8,6 +8,7 @@ from types import MappingProxyType
 
 from regatta.core.errors import Problem
 from regatta.launchers import slurm_resources as resources
+from regatta.runtimes import RUNTIMES
 from regatta.runtimes.base import is_below
 
 SCRIPT_OPTIONS = ("--task-prolog", "--task-epilog", "--prolog", "--epilog")
@@ -36,6 +37,7 @@ SRUN_REFUSED = {
     **dict.fromkeys(("--nodelist", "-w", "--nodefile", "-F"), f"{NODES_OF_JOB}sbatch: [--nodelist=NODES]."),
     **dict.fromkeys(("--uid", "--gid"), "would start the ranks as another user. Remove it."),
     "--multi-prog": "would start other programs instead of Regatta's ranks. Remove it; to wrap the ranks, use wrapper.",
+    **dict.fromkeys(("--container", "--container-id"), "would start an image that is in no cell id. Remove it."),
     "--pty": "needs a terminal, and would start rank 0 only. Remove it.",
     **dict.fromkeys(("--no-kill", "-k"), "would leave ranks waiting for a failed node. Remove it."),
     **{
@@ -43,6 +45,12 @@ SRUN_REFUSED = {
         for key in ("partition", "account", "qos", "reservation", "clusters")
         for option in JOB_OPTIONS[key].split()
     },
+}
+# Of plugins: an image that they start would be in no cell's id.
+OF_RUNTIMES = {
+    option: f"belongs to a stack with runtime: {name}. Write image, binds and runtime_options there."
+    for name, runtime in RUNTIMES.items()
+    for option in runtime.plugin_options
 }
 SBATCH_BY_REGATTA = (
     "-N --nodes -n --ntasks --ntasks-per-node -c --cpus-per-task -t --time -p --partition -A --account -q --qos "
@@ -53,6 +61,7 @@ SBATCH_BY_REGATTA = (
 SBATCH_REFUSED = {
     **dict.fromkeys(("--help", "-h", "--usage", "--version", "-V", "--test-only"), "submits no job. Remove it."),
     **dict.fromkeys(("--wait", "-W"), "would hold up Regatta until the job ends. Remove it."),
+    **OF_RUNTIMES,
 }
 WHOLE = ("--gres", "--exclude", "--nodelist", "--nodefile")  # options of the user that Regatta reads
 
@@ -109,7 +118,8 @@ def _by_regatta(options: list[str], cluster: dict) -> list[str]:
 
 def srun_problems(owner: dict, cluster: dict) -> list[Problem]:
     """Return what is wrong with the `srun` of a stack or a cluster, such as a script that cannot be hashed."""
-    found = option_problems("srun", owner["srun"], _by_regatta(SRUN_BY_REGATTA, cluster), SRUN_REFUSED)
+    refused = SRUN_REFUSED | OF_RUNTIMES
+    found = option_problems("srun", owner["srun"], _by_regatta(SRUN_BY_REGATTA, cluster), refused)
     for index, option in enumerate(owner["srun"]):
         path = Path(script_option(option)[1])
         is_readable = os.path.isfile(path) and os.access(path, os.R_OK)

@@ -51,7 +51,10 @@ class Cause:
 
 @dataclass(frozen=True, kw_only=True)
 class LaunchRequest:
-    """What the ranks of a launch are to do. cells: in this order. argv: starts the ranks. Paths are absolute."""
+    """What the ranks of a launch are to do. cells: in this order. argv: starts the ranks. Paths are absolute.
+
+    image_mount: mount point that exists only in the image of the stack; None if its runtime needs no check.
+    """
 
     schema: int = 1
     campaign: str
@@ -68,6 +71,7 @@ class LaunchRequest:
     store_file: str
     error_dir: str
     argv: list[str]
+    image_mount: str | None = None
     git: Mapping[str, object] | None
     cells: tuple[FrozenCell, ...]
 

@@ -15,12 +15,13 @@ from regatta.campaign.program_entries import geometry_of
 from regatta.core.errors import UserError
 from regatta.core.files import ROOT
 from regatta.core.text import plural
-from regatta.launchers import RUN_LAUNCH, Allocation, launch_argv
+from regatta.launchers import RUN_LAUNCH, Allocation, launch_argv, launch_context, program_words
 from regatta.launchers.base import Geometry
 from regatta.model.frozen import FrozenBatch, FrozenLaunch, fields_to_json
 from regatta.model.launches import END_NOT_RECORDED, Cause, LaunchRequest, ListedLaunch, RecordSummary, utc_now
 from regatta.run import program_launches as programs
 from regatta.run.progress import StackWatch, Watch, counts_text
+from regatta.runtimes import runtime_of
 from regatta.store.history import ALWAYS_RETRIED, digest_of, summarize
 from regatta.store.jobs import NO_SPACE_LEFT, hosts_to_avoid, note_job, noted_jobs, open_job
 from regatta.store.launch_files import append_launch_line, read_launch_file, write_json
@@ -197,23 +198,31 @@ class LaunchRun:
         scripts = [Path(spec[key]["path"]).parent for spec in specs for key in ("script", "module") if key in spec]
         place, timed, words = geometry, cells, [str(RUN_LAUNCH), "--request", str(path)]
         stack = batch.stacks[self.planned.stack]
+        runtime = runtime_of(stack)
         if self.is_program:  # all cells are read from its output
             timed, place = cells[:1], geometry_of(specs[0], geometry.cluster)
             hosts = geometry.hosts or run.allocation.hosts()
             place = replace(place, hosts=hosts[: place.nodes])  # the first: MASTER_ADDR is its name
         self.meeting = run.allocation.meeting(stack, place.hosts, self.is_program)
+        mount = runtime.image_mount(stack, launch)
         if self.is_program:
             folder = programs.folder_of(run.folder, launch)
-            words = programs.prepare(specs[0], place, hosts, folder, error_dir, self.meeting)
+            command = programs.prepare(specs[0], folder, self.meeting)
+            words = program_words(str(error_dir), str(folder), place, command, hosts, mount)
+        folders = (ROOT, store_file.parent.parent, *scripts)
         argv = launch_argv(
             place,
             stack,
             words,
             variables=os.environ,
-            folders=(ROOT, store_file.parent.parent, *scripts),
+            folders=folders,
             # The sum of all deadlines, of cells and of the starts between them.
             limit_seconds=60 + sum(batch.cells[c].limit_seconds + batch.launch_start_seconds for c in timed),
             is_python=not self.is_program,
+            error_dir=error_dir,
+        )
+        runtime.write_files(
+            stack, launch_context(stack, self.meeting, variables=os.environ, folders=folders, error_dir=error_dir)
         )
         self.request = LaunchRequest(
             campaign=batch.campaign,
@@ -229,6 +238,7 @@ class LaunchRun:
             store_file=str(store_file),
             error_dir=str(error_dir),
             argv=argv,
+            image_mount=mount,
             git=run.git,
             cells=tuple(batch.cells[cell] for cell in cells),
         )

@@ -19,6 +19,7 @@ RANK = re.compile(r"\[rank\d+\]: ?")  # with which torch begins each line of an 
 ABSENT = "program not found: "
 RANK_HOST = re.compile(r"\b(rank \d+) on (?:host )?[^\s:,;()]+")
 ABSENT_LINE = re.compile(rf"^(?:\d+: )?regatta: ({ABSENT}.*)$", re.MULTILINE)  # printed by bench/program.sh
+OUTSIDE_LINE = re.compile(r"^(?:\d+: )?regatta: (not in the image: .*)$", re.MULTILINE)  # printed by bench/program.sh
 
 
 def read_rank_errors(error_dir: Path) -> list[dict]:
@@ -63,6 +64,8 @@ def find_cause(launcher: Launcher, errors: list[dict], log: str, exit_code: int,
         return Cause("node_failure", None, one_line(reading.node_problem, MAX_CAUSE), reading.hosts)
     if absent := ABSENT_LINE.search(log):
         return Cause("failed", "launch", one_line(absent[1], MAX_CAUSE))
+    if outside := OUTSIDE_LINE.search(log):
+        return Cause("failed", "image", one_line(outside[1], MAX_CAUSE), reading.hosts)
     killed = {rank: -code for rank, code in reading.rank_codes.items() if code < 0 and -code != signal.SIGTERM}
     # When a rank raises, NCCL's watchdogs abort the others: with an error file their SIGABRT is a consequence.
     is_consequence = bool(errors) and set(killed.values()) == {signal.SIGABRT}
@@ -75,13 +78,16 @@ def find_cause(launcher: Launcher, errors: list[dict], log: str, exit_code: int,
     is_killed = end is not None and (end.exit_code or 0) < 0 and end.exit_code not in (-signal.SIGTERM, -signal.SIGABRT)
     if not errors and reading.left:
         return Cause("failed", None, reading.left)
+    if reading.image and not errors and not is_killed:
+        return Cause("failed", "image", one_line(reading.image, MAX_CAUSE), reading.hosts)
     last = last_line(log, launcher, reading)
     if end and (is_killed or not errors):
         return _cause_of_task(end, reading, last, num_oom_kills)
     if errors:
         first = errors[0]
         cause = one_line(f"rank {first['rank']} on {first['host']}: {first['cause']}", MAX_CAUSE)
-        return Cause(first["status"], first["phase"], cause)
+        outside = frozenset(error["host"] for error in errors if error["phase"] == "image")
+        return Cause(first["status"], first["phase"], cause, outside)
     how = f"was killed by {signal_name(-exit_code)}" if exit_code < 0 else f"exited with code {exit_code}"
     return Cause("failed", "launch", one_line(f"the launch {how}; last line of the log: {last}", MAX_CAUSE))
 

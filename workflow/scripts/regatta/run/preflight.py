@@ -6,7 +6,7 @@ reuses one that passed.
 
 import contextlib
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -16,7 +16,7 @@ from regatta.campaign.load import Campaign, for_jobs
 from regatta.campaign.stacks import changed_since_planned
 from regatta.core.errors import UserError
 from regatta.core.files import ROOT, SCRIPTS
-from regatta.launchers import Allocation, find_allocation, launch_argv, launcher_of
+from regatta.launchers import Allocation, find_allocation, launch_argv, launch_context, launcher_of
 from regatta.launchers.base import Geometry
 from regatta.model.frozen import fields_from_json, fields_to_json
 from regatta.run.causes import CONNECTING, NETWORK, Cause, find_cause, read_log_tail, read_rank_errors, signal_name
@@ -193,8 +193,9 @@ class PreflightRun:
                 limit, place = frozen.launch_start_seconds, self.folder / f"{launch}.prologue"
                 geometry = replace(frozen.geometry, hosts=allocation.step_hosts(frozen.nodes, avoid))
                 prologue = run_prologue(allocation, geometry, stack, place, limit, self.raise_if_abandoned)
-                argv = self._write_request(geometry, name, launch)
-                cause = self._launch(argv, stack, launch, log, prologue, geometry.hosts)
+                meeting = allocation.meeting(stack, geometry.hosts, is_program=False)
+                argv = self._write_request(geometry, name, launch, meeting)
+                cause = self._launch(argv, stack, launch, log, prologue, meeting)
             except (NodeFailed, Abandoned):
                 raise
             except PrologueFailed as failed:
@@ -214,12 +215,16 @@ class PreflightRun:
         kept = {key: stack[key] for key in ("kind", "image", "image_id")}
         return {"stack": name, **kept, "verdict": verdict, "seen": report, "log": str(log), "argv": argv}
 
-    def _write_request(self, geometry: Geometry, name: str, launch: str) -> list[str]:
+    def _write_request(self, geometry: Geometry, name: str, launch: str, meeting: dict | None) -> list[str]:
         """Write the request of a launch, and return the command line that starts its ranks."""
         folder, frozen, stack = self.folder.resolve(), self.frozen, self.frozen.stacks[name]
         path, seconds = folder / f"{launch}.launch.json", frozen.launch_start_seconds
         words, folders = [str(PROGRAM), "--request", str(path)], (ROOT, folder.parent.parent)
-        argv = launch_argv(geometry, stack, words, variables=os.environ, folders=folders, limit_seconds=2 * seconds)
+        errors, options = folder / "errors" / launch, {"variables": os.environ, "folders": folders}
+        argv = launch_argv(geometry, stack, words, **options, limit_seconds=2 * seconds, error_dir=errors)
+        context = launch_context(stack, meeting, **options, error_dir=errors)
+        context = replace(context, env={**context.env, **self._variables(launch)})
+        runtime_of(stack).write_files(stack, context)
         request = {
             "schema": SCHEMA,
             "stack": name,
@@ -227,23 +232,25 @@ class PreflightRun:
             **{key: getattr(frozen, key) for key in ("nodes", "gpus_per_node", "device", "backends")},
             "start_timeout_seconds": seconds / 2,
             "out_file": str(folder / f"{launch}.seen.json"),
-            "error_dir": str(folder / "errors" / launch),
+            "error_dir": str(errors),
+            "image_mount": runtime_of(stack).image_mount(stack, launch),
             **{key: stack[key] for key in ("image", "image_id")},
             "argv": argv,
         }
         write_json(path, request)
         return argv
 
+    def _variables(self, launch: str) -> dict[str, str]:
+        nccl_log = self.folder.resolve() / f"{launch}.nccl.%h.%p.log"
+        return {"NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "INIT,NET,ENV,GRAPH", "NCCL_DEBUG_FILE": str(nccl_log)}
+
     def _launch(
-        self, argv: list[str], stack: dict, launch: str, log: Path, prologue: dict, hosts: Sequence[str]
+        self, argv: list[str], stack: dict, launch: str, log: Path, prologue: dict, meeting: dict | None
     ) -> str | None:
         """Run a launch to its end or its deadline. Returns why it did not end well, or None."""
         allocation, limit_seconds = self.allocation, self.frozen.launch_start_seconds
-        nccl_log = self.folder.resolve() / f"{launch}.nccl.%h.%p.log"
-        extra = {"NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "INIT,NET,ENV,GRAPH", "NCCL_DEBUG_FILE": str(nccl_log)}
-        meeting = allocation.meeting(stack, hosts, is_program=False)
         try:
-            process = allocation.start(argv, stack, log, extra, prologue, meeting)
+            process = allocation.start(argv, stack, log, self._variables(launch), prologue, meeting)
         except OSError as error:
             return f"{argv[0]} cannot be started: {error.strerror}"
         try:

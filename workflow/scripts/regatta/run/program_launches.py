@@ -7,7 +7,7 @@ and the record when the program has ended. Output and files of a launch are kept
 import itertools
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -36,8 +36,8 @@ from regatta.core.readers import (
 )
 from regatta.core.recorded_times import sample_ns
 from regatta.core.text import one_line, plural, utc_text, with_values
-from regatta.launchers import PROGRAM, program_words
-from regatta.launchers.base import Geometry, Launcher
+from regatta.launchers import PROGRAM
+from regatta.launchers.base import Launcher
 from regatta.model.launches import Cause, LaunchRequest, utc_now
 from regatta.run.causes import MAX_CAUSE
 from regatta.runtimes.plugins import PLUGINS
@@ -52,18 +52,13 @@ def folder_of(batch: Path, launch: str) -> Path:
     return (batch / "outputs" / launch).resolve()
 
 
-def prepare(
-    spec: dict, place: Geometry, hosts: Sequence[str], folder: Path, error_dir: Path, meeting: Mapping[str, str]
-) -> list[str]:
-    """Write the files of a launch. Return the words that start one of its processes.
-
-    hosts: all nodes of the shape, if the scheduler has names. meeting: values of templates.
-    """
+def prepare(spec: dict, folder: Path, meeting: Mapping[str, str]) -> list[str]:
+    """Write the files of a launch. Return the command of one of its processes. meeting: values of templates."""
     output = str(folder / OUTPUT)
     folder.mkdir(parents=True, exist_ok=True)
     for name, content in spec["program"]["files"].items():
         write_text(folder / name, with_values(content, values_of(spec, output)))
-    return program_words(str(error_dir), str(folder), place, command_of(spec, meeting, output), hosts)
+    return command_of(spec, meeting, output)
 
 
 def begin_log(request: LaunchRequest, log: Path, launcher: Launcher) -> None:

@@ -4,13 +4,16 @@ A new runtime is a module with a `Runtime`, an import and an entry: docs/extendi
 """
 
 from regatta.core.files import check_listed
-from regatta.runtimes import apptainer, host
+from regatta.runtimes import apptainer, container_engine, host, pyxis, uenv
 from regatta.runtimes.base import Runtime
 
 RUNTIMES = {
     "host": host.RUNTIME,
     "apptainer": apptainer.RUNTIME,
     "singularity": apptainer.RUNTIME,
+    "pyxis": pyxis.RUNTIME,
+    "uenv": uenv.RUNTIME,
+    "ce": container_engine.RUNTIME,
 }
 check_listed("runtimes", "Runtime", RUNTIMES.values(), "RUNTIMES of runtimes/__init__.py")
 

@@ -1,4 +1,4 @@
-"""The interface of a container runtime, and what runtimes share: paths, binds, hashes of files."""
+"""The interface of a container runtime, and what runtimes share: paths, binds, hashes of files, wrappers."""
 
 import hashlib
 import os
@@ -6,7 +6,7 @@ import re
 import shlex
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from string import Template
 
@@ -27,6 +27,30 @@ class Site:
 
 
 @dataclass(frozen=True)
+class LaunchContext:
+    """What a runtime provides for a launch: mounts and variables.
+
+    variables: the job's, substituted in binds; None keeps their names. folders: read and written by ranks. error_dir:
+    of the launch, whose name it has; None by hand. env: overrides the image's variables; None is set at the start.
+    """
+
+    variables: Mapping[str, str] | None = None
+    folders: tuple[Path, ...] = ()
+    error_dir: Path | None = None
+    env: Mapping[str, str | None] = field(default_factory=dict)
+
+    def paths(self, stack: dict) -> list[Path]:
+        """Return the folders, without those that are below another one, and the wrapper."""
+        unique = dict.fromkeys(self.folders)
+        outer = [folder for folder in unique if not any(folder != f and folder.is_relative_to(f) for f in unique)]
+        wrappers = [Path(stack["wrapper"]), Path(stack["wrapper"]).resolve()] if stack["wrapper"] else []
+        for path in dict.fromkeys(wrappers):
+            if not any(path.is_relative_to(folder) for folder in outer):
+                outer.append(path)  # even if it is the target of a link
+        return outer
+
+
+@dataclass(frozen=True)
 class Runtime:
     """The way to start the Python of a stack, and the keys of the stack that this involves."""
 
@@ -42,7 +66,17 @@ class Runtime:
     identify: Callable[[dict], dict[str, str | None]]  # image_id, wrapper_sha256; raises OSError, or ValueError
     problems: Callable[[dict, Iterable[str], Site], list[Problem]]  # arguments: stack, keys in its file, site
     library_remedy: Callable[[dict, str], str]  # remedy for missing libraries
-    bind_option: str = ""  # before each bind in the prefix
+    bind_option: str = ""  # precedes each bind; one that ends in = begins the word with all binds
+    launcher: str | None = None  # the only one whose options start the image; None: `prefix` starts it
+    launcher_options: Callable[[dict, LaunchContext], list[str]] = lambda stack, context: []
+    options_beside: tuple[str, ...] = ()  # launcher options of the campaign's stacks with other runtimes
+    plugin_options: tuple[str, ...] = ()  # launcher options that only this runtime sets; refused in stacks and jobs
+    # What a job compares instead of image_id, which takes long to compute. Raises OSError, or ValueError.
+    image_state: Callable[[dict], str] | None = None
+    # Mount point that exists only in the image, by stack and name of the launch: bench/harness/libraries.py.
+    image_mount: Callable[[dict, str], str | None] = lambda stack, launch: None
+    write_files: Callable[[dict, LaunchContext], None] = lambda stack, context: None  # to error_dir, before a launch
+    not_inherited: tuple[str, ...] = ()  # variables of the host that would reach the image
     user_variables: tuple[str, ...] = ()  # prefixes of the runtime's variables; not inherited: no cell id has them
     kept_variables: tuple[str, ...] = ()  # except these
 
@@ -94,8 +128,9 @@ def expand(text: str, variables: Mapping[str, str]) -> str:
 
 def quote_for_shell(line: list[str], bind_option: str) -> list[str]:
     """Quote the words of a command line for a shell, which substitutes the variables of binds and nothing else."""
-    is_bind = [bool(bind_option) and before == bind_option for before in ["", *line]]
-    return [_quote_bind(word) if bind else shlex.quote(word) for bind, word in zip(is_bind, line, strict=False)]
+    pairs = zip(["", *line], line, strict=False)
+    is_bind = [bool(bind_option) and bind_option in (old, new[: new.find("=") + 1]) for old, new in pairs]
+    return [_quote_bind(word) if bind else shlex.quote(word) for bind, word in zip(is_bind, line, strict=True)]
 
 
 def _quote_bind(bind: str) -> str:
@@ -127,3 +162,37 @@ def bind_problem(bind: str, index: int, site: Site) -> Problem | None:
         return None
     hint = "Correct it, or add the folder to node_folders of the cluster file if only compute nodes have it."
     return Problem(key, f"cannot be used: {path} does not exist. {hint}", is_missing=True)
+
+
+SET_BY_RUNTIME = ("PATH", "LD_LIBRARY_PATH")
+BUILD = "containers/README.md"
+
+
+def image_problems(stack: dict, site: Site) -> list[Problem]:
+    """Return the problems of what is added to an image: wrapper, binds, and variables that the runtime overwrites."""
+    wrapper, found = whole_path(stack["wrapper"]), []
+    if wrapper and not (os.path.isfile(wrapper) and os.access(wrapper, os.R_OK | os.X_OK)):
+        text = "is not an executable file. Correct the path, or chmod +x it."
+        found.append(Problem(("wrapper",), text, is_missing=True, is_in_id=True))
+    if stack["kind"] == "bind-mounted" and not stack["binds"]:
+        text = "has kind `bind-mounted` but no `binds`. Add the host's libraries (source:target), or make it contained."
+        found.append(Problem((), text, has_value=False))
+    unset = f"does not reach a container: the runtime overwrites it. Set it in a wrapper ({BUILD})."
+    found += [Problem(("env", key), unset, has_value=False) for key in SET_BY_RUNTIME if key in stack["env"]]
+    binds = [bind_problem(bind, index, site) for index, bind in enumerate(stack["binds"])]
+    return found + [problem for problem in binds if problem]
+
+
+def mounted_python(stack: dict, mounted: Iterable[str]) -> Path | None:
+    """Return the host path of a Python that is in a bind, or in a folder that is always mounted. None: in the image."""
+    python = stack["python"] or ""
+    if "/" not in python:
+        return None
+    path = Path(os.getcwd(), python)
+    binds = [Template(bind).safe_substitute(os.environ).split(":") for bind in stack["binds"]]
+    binds += [[folder] for folder in mounted]
+    inside = [(target, source) for source, *rest in binds if path.is_relative_to(target := (rest or [source])[0])]
+    if not inside:
+        return None
+    target, source = max(inside, key=lambda pair: len(Path(pair[0]).parts))
+    return Path(source) / path.relative_to(target)
