@@ -5,18 +5,16 @@ ch-run keeps the environment of the host and shares /tmp, so ranks get their var
 Manual: https://hpc.github.io/charliecloud/ch-run.html
 """
 
-import hashlib
 import shutil
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from regatta.core.errors import Problem
 from regatta.core.files import ROOT
-from regatta.runtimes.base import Runtime, Site, bind_problem, expand, file_hash, whole_path
+from regatta.runtimes import squashfs
+from regatta.runtimes.base import Runtime, Site, bind_problem, expand, whole_path
 
 SHARED = Path("/tmp")  # with the host; ch-run refuses mount points below it
-SUPERBLOCK_BYTES = 96  # kernel.org, filesystems/squashfs: magic number, creation time, sizes
-MAGIC = b"hsqs"
 # Options after which ranks lack their rank, their meeting point, and the stack's env.
 WITHOUT_ENVIRONMENT = ("--unset-env", "--private-tmp", "-t")
 
@@ -30,27 +28,11 @@ def prefix(stack: dict, device: str, variables: Mapping[str, str] | None, folder
     return [*line, stack["image"], "--", *([stack["wrapper"]] if stack["wrapper"] else [])]
 
 
-def image_id(image: Path) -> str:
-    """Return the SHA-256 of the superblock: a hash of 10 GB would take a minute. Raises ValueError for another file."""
-    with image.open("rb") as file:
-        header = file.read(SUPERBLOCK_BYTES)
-    if len(header) < SUPERBLOCK_BYTES or not header.startswith(MAGIC):
-        raise ValueError("is not a SquashFS archive")
-    return hashlib.sha256(header).hexdigest()
-
-
-def identify(stack: dict) -> dict[str, str | None]:
-    return {
-        "image_id": image_id(Path(stack["image"])) if stack["image"] else None,
-        "wrapper_sha256": file_hash(Path(stack["wrapper"])) if stack["wrapper"] else None,
-    }
-
-
 def problems(stack: dict, _given: Iterable[str], site: Site) -> list[Problem]:
     found = []
     try:
         if stack["image"]:
-            image_id(whole_path(stack["image"]))
+            squashfs.fingerprint(whole_path(stack["image"]))
         else:
             found.append(Problem((), "has no `image`. Add `image:` (path of a SquashFS archive).", has_value=False))
     except (OSError, ValueError) as error:
@@ -73,8 +55,8 @@ RUNTIME = Runtime(
     prefix=prefix,
     variable_names=lambda stack, variables: {},
     host_python=lambda stack: None,
-    identify=identify,
     problems=problems,
+    **squashfs.identified_by(lambda stack, hash_image: hash_image(Path(stack["image"]))),
     library_remedy=lambda stack, libraries: f"Add {libraries} to the image: ch-fromhost --path, or binds.",
     bind_option="--bind",
     user_variables=("CH_RUN_", "CH_IMAGE_"),
