@@ -42,9 +42,9 @@ def make_cache(with_image: bool = False, with_accounting: bool = False) -> None:
     time, in the default state folder, whose cluster is left as it was."""
     from slurm import STATE, SUITE, UNAVAILABLE, Cluster
 
-    wanted = ["root/.complete"]
+    wanted = ["root/.complete", "root/usr/include/slurm/spank.h"]  # an older cache has no libslurm-dev
     wanted += ["root/.accounting"] if with_accounting else []
-    wanted += ["images/cpu.sif.complete"] if with_image else []
+    wanted += ["images/cpu.sif.complete", "images/cpu.sqsh"] if with_image else []
     with STATE.with_name(f"{STATE.name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         root = STATE / wanted[0]
@@ -91,13 +91,19 @@ def cpu_image(cluster) -> str:
     from slurm import STATE
 
     make_cache(with_image=True)
-    for part in ("cpu.sif", "cpu.sif.complete"):
+    for part in ("cpu.sif", "cpu.sif.complete", "cpu.sqsh"):
         target = cluster.state / "images" / part
         try:
             os.link(STATE / "images" / part, target)  # nodes can only read it
         except OSError:
             shutil.copy2(STATE / "images" / part, target)
     return "/images/cpu.sif"
+
+
+@pytest.fixture(scope="module")
+def cpu_squashfs(cpu_image) -> str:
+    """Return the path of the same image as a SquashFS file, for srun --container-image."""
+    return "/images/cpu.sqsh"
 
 
 @pytest.fixture

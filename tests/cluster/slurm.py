@@ -22,9 +22,9 @@ def why_unusable() -> str | None:
     """Return why no cluster can run on this machine, in a few words, or None if nothing is known against it."""
     if sys.platform != "linux" or os.geteuid() != 0:
         return "needs root on Linux"
-    tools = ["debootstrap", "flock", "ip", "nsenter", "setpriv", "unshare"]
+    tools = ["debootstrap", "flock", "gcc", "ip", "nsenter", "setpriv", "unshare"]
     if missing := [tool for tool in tools if shutil.which(tool) is None]:
-        return f"needs {', '.join(missing)} (Debian: apt-get install debootstrap iproute2 util-linux)"
+        return f"needs {', '.join(missing)} (Debian: apt-get install debootstrap gcc iproute2 util-linux)"
     probe = ["unshare", "--mount", "--net", "--pid", "--fork", "ip", "link", "add", "probe", "type", "bridge"]
     tried = subprocess.run(probe, capture_output=True, text=True, check=False)
     return f"cannot make namespaces and a bridge here: {tried.stderr.strip()}" if tried.returncode else None

@@ -1,0 +1,237 @@
+"""The stand-in for Pyxis, the container engine and uenv does what Regatta relies on. No part of Regatta runs here."""
+
+import json
+from pathlib import Path
+
+import pytest
+from slurm import Cluster, wait_until
+
+SHOW = """
+import importlib.util, json, os, socket
+lines = [line.split() for line in open("/proc/self/mountinfo")]
+print(json.dumps({  # below 8 KiB, for srun mixes longer lines of tasks
+    "host": socket.gethostname(), "uid": os.getuid(), "folder": os.getcwd(),
+    "env": {k: v for k, v in os.environ.items() if not k.startswith("SLURM") or k == "SLURM_PROCID"},
+    "system": open("/etc/os-release").read(), "torch": bool(importlib.util.find_spec("torch")),
+    "mounts": {words[4]: [words[words.index("-") + 1], *words[5].split(",")] for words in lines},
+}))
+"""
+PLUGSTACK = "/etc/regatta-cluster/plugstack.conf"
+
+
+@pytest.fixture(scope="module")
+def image(cluster, cpu_squashfs) -> str:
+    """Return the path of an image that brings variables."""
+    path = cluster.state / "images" / "with-variables.sqsh"
+    path.symlink_to(cpu_squashfs)
+    Path(f"{path}.env").write_text("FROM_IMAGE=image\nKEPT=image\nPATH=/opt/image/bin:/usr/bin\n")
+    return f"/images/{path.name}"
+
+
+@pytest.fixture(scope="module")
+def uenv(cluster) -> str:
+    """Return the path of a uenv image whose view has a program."""
+    bin_folder = cluster.shared / "uenv/env/view/bin"
+    bin_folder.mkdir(parents=True)
+    (bin_folder / "only-in-uenv").write_text("#!/bin/sh\necho from the uenv\n")
+    (bin_folder / "only-in-uenv").chmod(0o755)
+    cluster.run(["mksquashfs", "/shared/uenv", "/shared/uenv.squashfs", "-quiet", "-no-progress"])
+    return "/shared/uenv.squashfs"
+
+
+def srun(cluster: Cluster, *options: str, env: dict[str, str] | None = None) -> list[dict]:
+    """Return what the tasks show, by the image's Python or that of the environment."""
+    is_contained = any(option.startswith(("--container", "--environment")) for option in options) or env
+    python = "python3" if is_contained else cluster.python
+    out = cluster.run(["srun", *options, python, "-c", SHOW], env=env, cwd="/shared").stdout
+    tasks = [json.loads(line) for line in out.splitlines()]
+    return sorted(tasks, key=lambda task: int(task["env"]["SLURM_PROCID"]))
+
+
+def refused(cluster: Cluster, *options: str, env: dict[str, str] | None = None) -> tuple[str, str]:
+    """Return output and errors of an srun that fails."""
+    done = cluster.run(["srun", *options, "hostname"], env=env, check=False)
+    assert done.returncode != 0
+    return done.stdout, done.stderr
+
+
+def hosts_with_processes(cluster: Cluster) -> list[str]:
+    """Return the nodes on which something of the stand-in runs."""
+    return [
+        node
+        for node in ("n1", "n2")
+        if cluster.run(["pgrep", "-f", "squashfuse|enter_image"], node, check=False).returncode == 0
+    ]
+
+
+def loop_devices(cluster: Cluster) -> list[str]:
+    """Return the images of this cluster that a loop device holds."""
+    held = [path.read_text().strip() for path in Path("/sys/block").glob("loop*/loop/backing_file")]
+    return [path for path in held if str(cluster.state) in path or path.startswith(("/images", "/shared"))]
+
+
+@pytest.mark.parametrize("mounter", [{}, {"STANDIN_SQUASHFUSE": "1"}])
+def test_tasks_enter_an_image_and_leave_nothing_on_the_nodes(cluster, image, mounter):
+    node_system = cluster.run(["cat", "/etc/os-release"]).stdout
+    mounts = "--container-mounts=/shared:/regatta-x,/images:/regatta-y/z:ro"
+    tasks = srun(
+        cluster, "--nodes=2", "--ntasks-per-node=2", f"--container-image={image}", mounts, env={"A": "job"} | mounter
+    )
+    assert [task["host"] for task in tasks] == ["n1", "n1", "n2", "n2"]
+    for task in tasks:
+        assert task["system"] != node_system
+        assert task["torch"]
+        assert task["uid"] == cluster.shared.stat().st_uid
+        assert task["folder"] == "/"
+        assert "ro" in task["mounts"]["/"]
+        assert "rw" in task["mounts"]["/regatta-x"]
+        assert "ro" in task["mounts"]["/regatta-y/z"]
+    wait_until(lambda: not hosts_with_processes(cluster), 30, "nothing of the stand-in runs")
+    wait_until(lambda: not loop_devices(cluster), 30, "no loop device is held")
+
+
+def test_variables_are_those_of_pyxis(cluster, image):
+    given = {
+        "FROM_IMAGE": "job",
+        "KEPT": "job",
+        "FROM_JOB": "job",
+        "RANK": "9",
+        "LC_ALL": "C",
+        "LANG": "C",
+        "LD_LIBRARY_PATH": "/job",
+    }
+    inside = f"--container-image={image}"
+    first, second = (
+        task["env"] for task in srun(cluster, "--ntasks=2", inside, "--container-env=KEPT,LANG", env=given)
+    )
+    assert (first["FROM_IMAGE"], first["KEPT"], first["FROM_JOB"]) == ("image", "job", "job")
+    assert first["PATH"] == "/opt/image/bin:/usr/bin"
+    assert first["LD_LIBRARY_PATH"] == "/job"  # Pyxis replaces it only if the image has one
+    assert ("LC_ALL" in first, first["LANG"]) == (False, "C")
+    assert (first["RANK"], second["RANK"], second["LOCAL_RANK"]) == ("0", "1", "1")
+    assert second["PYTORCH_VERSION"]
+    assert (first["WORLD_SIZE"], first["OMP_NUM_THREADS"]) == ("2", "1")  # by the hook for PyTorch
+
+    variables = {"PYXIS_CONTAINER_IMAGE": image, "PYXIS_CONTAINER_MOUNTS": "/shared:/regatta-x"}
+    [task] = srun(cluster, "--ntasks=1", env=variables)
+    assert task["env"]["KEPT"] == "image"
+    assert "/regatta-x" in task["mounts"]
+    [task] = srun(cluster, "--ntasks=1", "--container-mounts=/shared:/regatta-y", env=variables)
+    assert "/regatta-x" not in task["mounts"]
+
+
+def test_no_task_runs_where_the_container_cannot_start(cluster, image):
+    cluster.run(["ln", "-s", image, "/tmp/one-node.sqsh"], "n1")
+    out, errors = refused(cluster, "--nodes=2", "--ntasks=3", "--container-image=/tmp/one-node.sqsh")
+    assert set(out.split()) == {"n1"}
+    assert "No such file" in errors.partition("pyxis:     [ERROR]")[2]
+    assert "/tmp/one-node.sqsh" in errors
+
+    inside = f"--container-image={image}"
+    for options, shown in [
+        ((inside, "--container-mounts=/none:/x"), "exist: /none"),
+        ((inside, "--container-workdir=/none"), "chdir to /none"),
+        (("--container-image=/images/cpu.sif",), "Invalid image format"),
+        (("--container-name=none",), '"pyxis_none" does not'),
+        (("--environment=none",), "none"),
+    ]:
+        out, errors = refused(cluster, "--nodes=2", *options)
+        assert out == ""
+        assert "pyxis: " in errors
+        assert shown in errors
+    out, errors = refused(cluster, inside, "--container-unknown=x")
+    assert (out, "--container-unknown" in errors) == ("", True)
+
+    ignored = cluster.run(["srun", "--container-mounts=/shared:/x", "hostname"])
+    assert ("pyxis: ignoring" in ignored.stderr, ignored.stdout.split()) == (True, ["n1"])
+
+
+@pytest.mark.parametrize("node", ["login", "n2"])
+def test_a_node_without_the_plugin(cluster, image, node):
+    """srun refuses the option on a login node without it. A compute node without it starts its tasks on the host."""
+    cluster.run(["mount", "--bind", "/dev/null", PLUGSTACK], node, as_root=True)
+    try:
+        script = 'echo "$(hostname)" "$(md5sum </etc/os-release)"'
+        done = cluster.run(["srun", "--nodes=2", f"--container-image={image}", "sh", "-c", script], check=False)
+        if node == "login":
+            assert (done.returncode != 0, done.stdout, "--container-image" in done.stderr) == (True, "", True)
+        else:
+            found = dict(line.split()[:2] for line in done.stdout.splitlines())
+            on_host = cluster.run(["sh", "-c", "md5sum </etc/os-release"]).stdout.split()[0]
+            assert (done.returncode, done.stderr, found["n2"]) == (0, "", on_host)
+            assert found["n1"] != on_host
+    finally:
+        cluster.run(["umount", PLUGSTACK], node, as_root=True)
+
+
+def test_an_environment_definition_file_extends_another(cluster, image, uenv):
+    folder = cluster.shared / "edf"
+    folder.mkdir()
+    (folder / "base.toml").write_text(
+        f'image = "{image}"\nworkdir = "/"\nmounts = ["/images:/regatta-base:ro"]\n'
+        '[env]\nWHO = "base"\nONLY_BASE = "${GIVEN}"\nFROM_IMAGE = "file"\n'
+    )
+    (folder / "own.toml").write_text(
+        'base_environment = ["base"]\nworkdir = "/regatta-own"\n'
+        f'mounts = ["${{SHARED}}:/regatta-own", "{uenv}:/u:sqsh"]\n'
+        '[env]\nWHO = "own"\nLITERAL = "$${GIVEN}"\nREMOVED = ""\n'
+    )
+    env = {
+        "EDF_PATH": "/none:/shared/edf",
+        "GIVEN": "g",
+        "SHARED": "/shared",
+        "REMOVED": "1",
+        "LC_ALL": "C",
+        "RANK": "9",
+    }
+    [task] = srun(cluster, "--ntasks=1", "--environment=own", env=env)
+    shown = {name: task["env"].get(name) for name in ("WHO", "ONLY_BASE", "FROM_IMAGE", "LITERAL", "REMOVED", "LC_ALL")}
+    assert shown == {
+        "WHO": "own",
+        "ONLY_BASE": "g",
+        "FROM_IMAGE": "file",
+        "LITERAL": "${GIVEN}",
+        "REMOVED": None,
+        "LC_ALL": None,
+    }
+    assert task["env"]["RANK"] == "9"  # the container engine does not replace it by itself
+    assert task["folder"] == "/regatta-own"
+    assert "ro" in task["mounts"]["/regatta-base"]
+    assert "rw" in task["mounts"]["/regatta-own"]
+    assert "/u" in task["mounts"]
+    assert "rw" in task["mounts"]["/"]
+    with (folder / "own.toml").open("a") as file:
+        file.write('[annotations]\ncom.pyxis.pytorch_remap_vars = "true"\n')
+    [task] = srun(cluster, "--ntasks=1", "--environment=/shared/edf/own.toml", env=env)
+    assert task["env"]["RANK"] == "0"
+    assert "SHARED" in refused(cluster, "--environment=own", env={"EDF_PATH": "/shared/edf"})[1]
+
+
+def test_a_uenv_is_mounted_beside_the_files_of_the_node(cluster, uenv):
+    tasks = srun(cluster, "--nodes=2", f"--uenv={uenv}", "--view=view")
+    assert [task["host"] for task in tasks] == ["n1", "n2"]
+    for task in tasks:
+        assert task["mounts"]["/user-environment"][0] in ("squashfs", "fuse.squashfuse")
+        assert task["env"]["UENV_MOUNT_LIST"] == f"{uenv}:/user-environment"
+        assert task["env"]["PATH"].startswith("/user-environment/env/view/bin:")
+        assert task["folder"] == "/shared"
+    assert "uenv" in cluster.run(["srun", f"--uenv={uenv}:/user-tools", "--view=view", "only-in-uenv"]).stdout
+
+    inherited = {"UENV_MOUNT_LIST": f"{uenv}:/user-tools"}
+    for options, expected in [
+        ([], ["/user-tools/env"]),
+        (["--uenv-passthrough=ignore"], []),
+        ([f"--uenv={uenv}"], ["/user-environment/env"]),
+    ]:
+        listing = ["sh", "-c", "ls -d /user-tools/* /user-environment/* || true"]
+        assert cluster.run(["srun", *options, *listing], env=inherited).stdout.split() == expected
+    assert cluster.run(["sbatch", "--wrap=true"], env=inherited, check=False).returncode != 0
+
+    assert "/none" in refused(cluster, "--uenv=/none")[1]
+    assert "/none" in refused(cluster, env={"UENV_MOUNT_LIST": "/none:/user-tools"})[1]
+    cluster.run(["ln", "-s", uenv, "/tmp/on-login"], "login")
+    out, errors = refused(cluster, "--nodes=2", "--uenv=/tmp/on-login")
+    assert (out, "launch failed" in errors) == ("", True)
+    cluster.run(["srun", "--nodes=2", "true"])  # the nodes still serve
+    wait_until(lambda: not hosts_with_processes(cluster), 30, "nothing of the stand-in runs")
+    wait_until(lambda: not loop_devices(cluster), 30, "no loop device is held")
