@@ -380,8 +380,9 @@ slurmstepd: error: Failed to invoke spank plugin stack
 srun: error: n2: task 1: Exited with exit code 1
 """,
     "a mount that is missing": """\
-slurmstepd: error: pyxis: --container-mounts: source path does not exist: /no/such
-slurmstepd: error: pyxis: couldn't start container
+[2026-11-30T09:37:38.440] error: pyxis: --container-mounts: source path does not exist: /no/such
+[2026-11-30T09:37:38.440] error: pyxis: couldn't create enroot start configuration script
+[2026-11-30T09:37:38.440] error: Failed to invoke spank plugin stack
 srun: error: n2: tasks 2-3: Exited with exit code 1
 """,
     "a uenv that is missing": """\

@@ -68,7 +68,9 @@ ENDED_BY_SLURM = re.compile(
     re.MULTILINE,
 )
 # Plugins that start ranks in an image: Pyxis, on which CSCS's container engine is based, and uenv.
-IMAGE_ERROR = re.compile(r"^(?:\d+: )?(?:srun|slurmstepd\S*|\[\S+\] \S+): error: (pyxis: .+|.*\buenv\b.*)$", re.M)
+IMAGE_ERROR = re.compile(
+    r"^(?:\d+: )?(?:\[\S+\] (?:slurmstepd\S*: )?|(?:srun|slurmstepd\S*): )error: (pyxis: .+|.*\buenv\b.*)$", re.M
+)
 NO_PLUGIN = re.compile(r"^srun: unrecognized option '(--(?:no-)?(?:container-|environment|uenv|view)[\w-]*)", re.M)
 # srun's lines after a task has ended; earlier ones are the reason if no task started.
 LOG_LINES = (

@@ -79,7 +79,8 @@ def find_cause(launcher: Launcher, errors: list[dict], log: str, exit_code: int,
     if not errors and reading.left:
         return Cause("failed", None, reading.left)
     if reading.image and not errors and not is_killed:
-        return Cause("failed", "image", one_line(reading.image, MAX_CAUSE), reading.hosts)
+        where = f"{end.host}: " if end else ""
+        return Cause("failed", "image", one_line(f"{where}{reading.image}", MAX_CAUSE), reading.hosts)
     last = last_line(log, launcher, reading)
     if end and (is_killed or not errors):
         return _cause_of_task(end, reading, last, num_oom_kills)
