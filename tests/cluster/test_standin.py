@@ -1,6 +1,7 @@
 """The stand-in for Pyxis, the container engine and uenv does what Regatta relies on. No part of Regatta runs here."""
 
 import json
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -9,13 +10,14 @@ from slurm import Cluster, wait_until
 SHOW = """
 import importlib.util, json, os, socket
 lines = [line.split() for line in open("/proc/self/mountinfo")]
-print(json.dumps({  # below 8 KiB, for srun mixes longer lines of tasks
+print(json.dumps({
     "host": socket.gethostname(), "uid": os.getuid(), "folder": os.getcwd(),
-    "env": {k: v for k, v in os.environ.items() if not k.startswith("SLURM") or k == "SLURM_PROCID"},
+    "env": dict(os.environ),
     "system": open("/etc/os-release").read(), "torch": bool(importlib.util.find_spec("torch")),
     "mounts": {words[4]: [words[words.index("-") + 1], *words[5].split(",")] for words in lines},
 }))
 """
+MOUNTERS = [{}, {"STANDIN_SQUASHFUSE": "1"}]  # the kernel if it can, or FUSE
 PLUGSTACK = "/etc/regatta-cluster/plugstack.conf"
 
 
@@ -23,7 +25,7 @@ PLUGSTACK = "/etc/regatta-cluster/plugstack.conf"
 def image(cluster, cpu_squashfs) -> str:
     """Return the path of an image that brings variables."""
     path = cluster.state / "images" / "with-variables.sqsh"
-    path.symlink_to(cpu_squashfs)
+    path.hardlink_to(path.with_name(Path(cpu_squashfs).name))
     Path(f"{path}.env").write_text("FROM_IMAGE=image\nKEPT=image\nPATH=/opt/image/bin:/usr/bin\n")
     return f"/images/{path.name}"
 
@@ -43,9 +45,12 @@ def srun(cluster: Cluster, *options: str, env: dict[str, str] | None = None) -> 
     """Return what the tasks show, by the image's Python or that of the environment."""
     is_contained = any(option.startswith(("--container", "--environment")) for option in options) or env
     python = "python3" if is_contained else cluster.python
-    out = cluster.run(["srun", *options, python, "-c", SHOW], env=env, cwd="/shared").stdout
-    tasks = [json.loads(line) for line in out.splitlines()]
-    return sorted(tasks, key=lambda task: int(task["env"]["SLURM_PROCID"]))
+    for path in cluster.shared.glob("shown-*"):
+        path.unlink()
+    # A file for each task: srun mixes lines of more than 1 KiB.
+    line = ["srun", "--output=/shared/shown-%t.json", *options, python, "-c", SHOW]
+    cluster.run(line, env=env, cwd="/shared")
+    return [json.loads(path.read_text()) for path in sorted(cluster.shared.glob("shown-*"))]
 
 
 def refused(cluster: Cluster, *options: str, env: dict[str, str] | None = None) -> tuple[str, str]:
@@ -55,22 +60,16 @@ def refused(cluster: Cluster, *options: str, env: dict[str, str] | None = None) 
     return done.stdout, done.stderr
 
 
-def hosts_with_processes(cluster: Cluster) -> list[str]:
-    """Return the nodes on which something of the stand-in runs."""
-    return [
-        node
-        for node in ("n1", "n2")
-        if cluster.run(["pgrep", "-f", "squashfuse|enter_image"], node, check=False).returncode == 0
-    ]
+def is_in_use(cluster: Cluster) -> bool:
+    """Return whether a process or a loop device serves an image on the nodes."""
+    pgrep = ["pgrep", "-f", "squashfuse|enter_image"]
+    if any(cluster.run(pgrep, node, check=False).returncode == 0 for node in ("n1", "n2")):
+        return True
+    held = [path.read_text() for path in Path("/sys/block").glob("loop*/loop/backing_file")]
+    return any(Path(path.strip()).name in ("with-variables.sqsh", "uenv.squashfs") for path in held)
 
 
-def loop_devices(cluster: Cluster) -> list[str]:
-    """Return the images of this cluster that a loop device holds."""
-    held = [path.read_text().strip() for path in Path("/sys/block").glob("loop*/loop/backing_file")]
-    return [path for path in held if str(cluster.state) in path or path.startswith(("/images", "/shared"))]
-
-
-@pytest.mark.parametrize("mounter", [{}, {"STANDIN_SQUASHFUSE": "1"}])
+@pytest.mark.parametrize("mounter", MOUNTERS)
 def test_tasks_enter_an_image_and_leave_nothing_on_the_nodes(cluster, image, mounter):
     node_system = cluster.run(["cat", "/etc/os-release"]).stdout
     mounts = "--container-mounts=/shared:/regatta-x,/images:/regatta-y/z:ro"
@@ -86,8 +85,16 @@ def test_tasks_enter_an_image_and_leave_nothing_on_the_nodes(cluster, image, mou
         assert "ro" in task["mounts"]["/"]
         assert "rw" in task["mounts"]["/regatta-x"]
         assert "ro" in task["mounts"]["/regatta-y/z"]
-    wait_until(lambda: not hosts_with_processes(cluster), 30, "nothing of the stand-in runs")
-    wait_until(lambda: not loop_devices(cluster), 30, "no loop device is held")
+    wait_until(lambda: not is_in_use(cluster), 30, "nothing left on the nodes")
+
+
+@pytest.mark.parametrize("mounter", MOUNTERS)
+def test_a_cancelled_step_leaves_nothing_on_the_nodes(cluster, image, mounter):
+    line = ["srun", "--nodes=2", f"--container-image={image}", "sleep", "600"]
+    with cluster.popen(line, env={"A": "job"} | mounter, stderr=subprocess.DEVNULL):
+        wait_until(lambda: is_in_use(cluster), 60, "an image in use")
+        cluster.run(["scancel", "--me"])
+    wait_until(lambda: not is_in_use(cluster), 30, "nothing left on the nodes")
 
 
 def test_variables_are_those_of_pyxis(cluster, image):
@@ -233,5 +240,4 @@ def test_a_uenv_is_mounted_beside_the_files_of_the_node(cluster, uenv):
     out, errors = refused(cluster, "--nodes=2", "--uenv=/tmp/on-login")
     assert (out, "launch failed" in errors) == ("", True)
     cluster.run(["srun", "--nodes=2", "true"])  # the nodes still serve
-    wait_until(lambda: not hosts_with_processes(cluster), 30, "nothing of the stand-in runs")
-    wait_until(lambda: not loop_devices(cluster), 30, "no loop device is held")
+    wait_until(lambda: not is_in_use(cluster), 30, "nothing left on the nodes")
