@@ -22,6 +22,7 @@ CAUSES = (
     ("placement", "placement", "expected 4 ranks on each of 8 nodes; n3 has 8 and n4 has none"),
     ("node_failure", None, "Slurm ended the job: a node failed (n6)"),
     ("skipped", None, "not started: the first 3 cells of stack bound failed with the same error: rank 0 on n1: NCCL error"),
+    ("failed", "image", "n3: pyxis: [ERROR] No such file or directory: /images/pytorch.sqsh"),
 )  # fmt: skip
 LOG = """NCCL version 2.27.5+cuda13.0
 n5:41873:41990 [1] NCCL WARN Call to ibv_modify_qp failed with 110 Connection timed out

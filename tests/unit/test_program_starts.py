@@ -57,7 +57,7 @@ def test_a_process_that_starts_ranks_gets_their_cores_and_shares_them(tmp_path, 
     words = line(tmp_path, cluster, campaign(["x"], ranks=ranks, srun=srun))
     options = [word for word in words[words.index("--export=ALL") + 1 : words.index("sh")] if word != "--label"]
     assert options == expected
-    assert words[words.index("sh") + 2 :] == ["-", ".", "2x4" if ranks in ("one", "node") else "-", "x"]
+    assert words[words.index("sh") + 2 :] == ["-", ".", "2x4" if ranks in ("one", "node") else "-", "-", "x"]
 
 
 def test_on_one_machine_a_program_that_starts_ranks_is_started_as_it_is(tmp_path):

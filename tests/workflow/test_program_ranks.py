@@ -181,7 +181,7 @@ OF_RANK = {"PMI_RANK": "5", "PMI2_X": "a\nPMI_B=3 a-b=2 *", "PMIX_RANK": "5", "L
 
 def environment_of(starts: str, **given: str) -> dict[str, str]:
     """Return the environment of a program that program.sh starts."""
-    line = ["sh", str(PROGRAM), "-", "/", starts, "env", "-0"]
+    line = ["sh", str(PROGRAM), "-", "/", starts, "-", "env", "-0"]
     done = subprocess.run(line, env={"PATH": os.environ["PATH"]} | given, capture_output=True, text=True, check=True)
     assert done.stderr == ""
     found = dict(entry.split("=", 1) for entry in done.stdout.split("\0") if entry)
