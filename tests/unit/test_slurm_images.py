@@ -9,7 +9,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
-from campaign_files import SLURM, TEXT, load, message, stack
+from campaign_files import SLURM, TEXT, load, message, stack, write_launch
 from test_launch import on_slurm
 
 from regatta import launchers
@@ -18,6 +18,7 @@ from regatta.core.errors import UserError
 from regatta.core.files import ROOT
 from regatta.launchers import LAUNCHERS, command_by_hand, launch_argv, launch_context, slurm_queue
 from regatta.runtimes import base, pyxis, runtime_of, squashfs
+from regatta.runtimes.prologue_steps import NOT_PASSED
 
 DIGEST = "ab" * 32
 REFERENCE = f"nvcr.io#nvidia/pytorch@sha256:{DIGEST}"
@@ -101,7 +102,8 @@ def test_a_path_that_a_plugin_would_divide_or_run_is_refused(image, folder, path
 def test_an_image_is_unpacked_once_per_job_until_a_launch_does_not_start(image, folder):
     """A name that exists would be reused with another image, of another stack, or after an unpacking that was killed."""
     made = of("pyxis", image, runtime_options=["--container-name", "--container-readonly"])
-    errors, store = folder / "results" / "batches" / "b" / "errors", folder / "results" / "launches"
+    results = folder / "results"
+    errors = results / "batches" / "b" / "errors"
 
     def name(made: dict, launch: str, job: str = "7") -> str:
         found = options(made, variables={"SLURM_JOB_ID": job}, error_dir=errors / launch)
@@ -109,15 +111,16 @@ def test_an_image_is_unpacked_once_per_job_until_a_launch_does_not_start(image, 
         return next(word for word in found if word.startswith("--container-name="))
 
     first = name(made, "l0")
-    store.mkdir(parents=True)
     for launch in ("l0", "l1", "l2"):
         (errors / launch).mkdir(parents=True)
-    (store / "l0.jsonl").touch()
-    (store / "l1.jsonl").touch()
+    write_launch(results, "l0", 0, [])
+    write_launch(results, "l1", 0, [])
     assert name(made, "l2") == first
-    assert name(made, "l3") != first  # l2 has not started
+    write_launch(results, "l2", 0, [], environment=None)  # the driver's, of a launch that did not start
+    assert name(made, "l3") != first
     others = [name(made, "l2", "8"), name({**made, "image_id": "x"}, "l2"), name({**made, "env": {"A": "1"}}, "l2")]
-    assert len({first, *others}) == 4
+    errors = results / "batches" / "other" / "errors"
+    assert len({first, *others, name(made, "l0")}) == 5
     assert all(word.startswith("--container-name=regatta-") and word.endswith(":no_exec") for word in (first, *others))
     assert not any(word.startswith("--container-name") for word in options(made))  # by hand
 
@@ -127,19 +130,32 @@ def test_a_uenv_is_mounted_where_the_stack_says(image):
     assert options(made, error_dir=LAUNCH) == [f"--uenv={image}:/user-tools", "--view=default", made["wrapper"]]
     assert options(of("uenv", DIGEST)) == [f"--uenv={DIGEST}:{MOUNT}"]
     assert runtime_of(made).image_mount(made, "x") == "squashfs:/user-tools"
+    assert options(of("uenv", f"{DIGEST}:/a//b/")) == [f"--uenv={DIGEST}:/a/b"]  # as in /proc/self/mountinfo
 
 
 def test_a_view_does_not_replace_the_variables_of_the_stack(image):
     """The plugin sets those of the view in srun's environment."""
-    made = of("uenv", DIGEST, env={"CUDA_HOME": "/x y", "MASTER_ADDR": "{first_host}i"})
-    assert options(made)[1:] == ["env", "CUDA_HOME=/x y"]
+    made = of("uenv", DIGEST, env={"CUDA_HOME": "/x y", "A": "{rank}", "MASTER_ADDR": "{first_host}i"})
+    assert options(made)[1:] == ["env", "CUDA_HOME=/x y", "A={rank}"]
 
 
 def test_libraries_of_the_host_do_not_reach_an_image_by_a_variable(image, monkeypatch):
     monkeypatch.setenv("LD_LIBRARY_PATH", "/host/lib")
-    for made, is_inherited in ((of("pyxis", image), False), (of("uenv", DIGEST), True), (stack(), True)):
-        environment = launchers.launch_environment(LAUNCHERS["slurm"], made, prologue={"LD_LIBRARY_PATH": "/module"})
-        assert ("LD_LIBRARY_PATH" in environment) == is_inherited
+    for made, is_passed in ((of("pyxis", image), False), (of("uenv", DIGEST), True), (stack(), True)):
+        of_cluster = {**made, "env": {"LD_LIBRARY_PATH": "/cluster", "PATH": "/bin"}}
+        for given, prologue in ((made, {"LD_LIBRARY_PATH": "/module"}), (of_cluster, {})):
+            environment = launchers.launch_environment(LAUNCHERS["slurm"], given, prologue=prologue)
+            assert ("LD_LIBRARY_PATH" in environment) == is_passed
+        assert not {"PATH", "LD_LIBRARY_PATH"} & launch_context(of_cluster).env.keys()
+
+
+def test_neither_env_nor_a_prologue_selects_an_image(folder, wording):
+    """Pyxis reads each of its options from a variable, too, and uenv the image that is loaded."""
+    names = ("PYXIS_CONTAINER_NAME", "SLURM_UENV", "UENV_MOUNT_LIST")
+    env = "{" + ", ".join(f"{name}: /x" for name in names) + "}"
+    wording(message(folder, TEXT.replace("{kind: host}", f"{{kind: host, python: /bin/ls, env: {env}}}"), SLURM))
+    assert all(NOT_PASSED.fullmatch(name) for name in (*names, "EDF_PATH"))
+    assert not NOT_PASSED.fullmatch("UENV_REPO_PATH")
 
 
 def test_host_stacks_ignore_a_uenv_of_the_shell_without_a_new_cell_id(image, folder):
@@ -166,7 +182,7 @@ def test_a_loaded_uenv_and_options_of_salloc_reach_neither_jobs_nor_ranks(monkey
 def test_the_container_engine_gets_a_file_for_each_launch_that_is_based_on_the_users(image, folder, tmp_path):
     edf, launch = folder / "a.toml", tmp_path / "errors" / "n1-l000-a00"
     edf.write_text('image = "${IMAGES}/a.sqsh"\n')
-    env = {"A": 'a "quoted" $HOME ${HOME}\nline', "EMPTY": "", "MASTER_ADDR": "{first_host}i", "IMAGES": str(folder)}
+    env = {"A": 'a "quoted" $HOME $$ ${HOME}\nline', "EMPTY": "", "MASTER_ADDR": "{first_host}i", "IMAGES": str(folder)}
     made = of("ce", edf, env=env, binds=["/usr:/host/usr:ro"])
     assert options(made) == [f"--environment={edf}"]
     assert options(made, error_dir=launch) == [f"--environment={launch}/environment.toml"]
@@ -176,7 +192,7 @@ def test_the_container_engine_gets_a_file_for_each_launch_that_is_based_on_the_u
     written = tomllib.loads((launch / "environment.toml").read_text())
     assert (written["image"], written["base_environment"]) == (str(image), [str(edf)])  # no prologue changes the image
     assert written["mounts"] == ["/usr:/host/usr:ro", f"{ROOT}:{ROOT}", f"{launch}:/regatta-{launch.name}"]
-    given = {"A": 'a "quoted" $HOME $${HOME}\nline', "MASTER_ADDR": "n1i", "REGATTA_MASTER_ADDR": "n1i"}
+    given = {"A": 'a "quoted" $HOME $$$ $${HOME}\nline', "MASTER_ADDR": "n1i", "REGATTA_MASTER_ADDR": "n1i"}
     given |= {"PYTHONNOUSERSITE": "1", "PYTHONUNBUFFERED": "1"}
     assert written["env"] == env | given
 
@@ -187,7 +203,7 @@ def test_the_line_by_hand_enters_the_image_with_the_shells_variables(image):
     line = command_by_hand(spec | {"parameters": {}, "sampling": {}}, made, SLURM | {"gpu_request": "none"})
     script = f'srun() {{ printf \'%s\\n\' "$@"; }}\nenv() {{ shift $(($# - $#)); srun "$@"; }}\n{line}'
     words = subprocess.run(["bash", "-c", script], env={"TMPDIR": "/t t"}, capture_output=True, text=True, cwd="/")
-    assert "--container-mounts=/t t/x:/t t/x,/:/" in words.stdout.splitlines()
+    assert {"--container-mounts=/t t/x:/t t/x,/:/", "--container-workdir=/"} <= {*words.stdout.splitlines()}
 
 
 # ---- What is refused
@@ -227,6 +243,7 @@ LINES = {
     "an environment file that is an image": (SLURM, ["runtime: ce", "image: {folder}/a.sqsh"]),
     "an environment file that is a pipe": (SLURM, ["runtime: ce", "image: {folder}/fifo.toml"]),
     "an environment file with a base that is not there": (SLURM, ["runtime: ce", "image: {folder}/name.toml"]),
+    "an environment file with a base that a variable names": (SLURM, ["runtime: ce", "image: {folder}/variable.toml"]),
     "an environment file without its image": (SLURM, ["runtime: ce", "image: {folder}/gone.toml"]),
     "pyxis on the host": (SLURM, ["srun: ['--container-image=/x']"]),
     "an abbreviated option of pyxis": (SLURM, ["srun: ['--container-im=/x']"]),
@@ -245,6 +262,7 @@ def test_a_stack_without_an_identified_image_is_refused_with_its_line(image, fol
     (folder / "sif.toml").write_text(f'image = "{folder}/a.sif"\n')
     (folder / "deep.toml").write_text(f"a = {'[' * 5000}\n")
     (folder / "name.toml").write_text('base_environment = "base"\n')
+    (folder / "variable.toml").write_text('base_environment = "${HOME}/base.toml"\n')
     os.mkfifo(folder / "fifo.toml")
     kind = "contained" if any(line.startswith("runtime:") for line in lines) else "host, python: /bin/ls"
     entry = ", ".join([f"kind: {kind}", *(line.format(folder=folder) for line in lines if "{PATH" not in line)])
@@ -273,7 +291,7 @@ def test_an_image_is_read_once(image, monkeypatch):
 
 def test_an_image_with_another_size_time_or_inode_is_read_again(image, folder):
     first = of("pyxis", image)["image_id"]
-    squashfs_file(folder / "b", content=b"other").replace(image)  # same size and time
+    squashfs_file(folder / "b", content=b"other").replace(image)  # with the same size and modification time
     second = of("pyxis", image)["image_id"]
     squashfs_file(image, content=b"3rd  ")
     os.utime(image, (OLD, OLD + 1))
@@ -284,7 +302,10 @@ def test_an_image_with_another_size_time_or_inode_is_read_again(image, folder):
 def test_a_damaged_cache_is_written_anew(image, folder, cache):
     (folder / "cache" / "regatta").mkdir(parents=True)
     found = image.stat()
-    entry = {"size_time_inode": f"{found.st_size} {found.st_mtime_ns} {found.st_ino}", "sha256": "x,y:--z"}
+    entry = {
+        "size_times_inode": f"{found.st_size} {found.st_mtime_ns} {found.st_ctime_ns} {found.st_ino}",
+        "sha256": "x,y:--z",
+    }
     content = json.dumps({str(image): entry}).encode() if cache == b"hash" else cache
     (folder / "cache" / "regatta" / "images.json").write_bytes(content)
     assert of("pyxis", image)["image_id"] == hashlib.sha256(image.read_bytes()).hexdigest()
@@ -386,8 +407,8 @@ srun: error: n2: task 1: Exited with exit code 1
 srun: error: n2: tasks 2-3: Exited with exit code 1
 """,
     "a uenv that is missing": """\
-slurmstepd: error: error mounting the requested uenv image: invalid squashfs /x (is not a regular file)
-srun: error: n2: task 0: Exited with exit code 1
+srun: error: invalid squashfs mount /x:/user-environment - invalid squashfs /x (is not a regular file)
+srun: error: spank: required plugin uenv.so: init_post_opt() failed with rc=-1
 """,
     "a node without the plugin": """\
 srun: unrecognized option '--container-image=/images/a.sqsh'
@@ -404,6 +425,13 @@ def test_the_error_of_a_plugin_is_the_cause_if_no_rank_started(log, wording):
     assert (cause.status, cause.phase) == ("failed", "image")
     assert cause.hosts == (frozenset({"n2"}) if "n2" in log else frozenset())
     wording(cause.text)
+
+
+def test_a_program_in_a_folder_named_uenv_is_not_an_image():
+    from regatta.run.causes import find_cause
+
+    log = "slurmstepd: error: execve(): /x/uenv/app: No such file or directory\nsrun: error: n1: task 0: Exited with exit code 2\n"
+    assert find_cause(LAUNCHERS["slurm"], [], log, 1, 0).phase == "launch"
 
 
 def test_the_error_of_a_plugin_after_that_of_a_rank_is_not_the_cause():

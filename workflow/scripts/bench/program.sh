@@ -16,7 +16,7 @@ rank=${SLURM_PROCID:-${RANK:-0}}
 is_inside=
 [ "$mount" = - ] || while read -r _ _ _ _ point rest; do
     [ "$point" = "${mount#squashfs:}" ] || continue
-    case $mount,$rest in /* | *,*squash*) is_inside=1 ;; esac
+    case $mount,$rest in /* | *,*' - '*squash*) is_inside=1 ;; esac
 done </proc/self/mountinfo
 if [ "$mount" != - ] && [ -z "$is_inside" ]; then
     printf 'regatta: not in the image: %s is not mounted on %s. The Slurm plugin did not start the image: %s\n' \

@@ -42,19 +42,19 @@ class Mount:
     device: str
     root: str
     point: str
-    kind: str = ""
+    fs_type: str = ""
 
 
 def check_image(image_mount: str | None) -> None:
     """Raise RuntimeError if this process lacks a mount that exists only in its image.
 
-    image_mount: its path, after `squashfs:` if it is a SquashFS file; None if the runtime needs no check.
+    image_mount: the mount point, after `squashfs:` if it must be a SquashFS file system; None: no check.
     """
     if image_mount is None:
         return
     point = image_mount.removeprefix(SQUASHFS)
-    kinds = [mount.kind for mount in parse_mounts(read_proc("mountinfo")) if mount.point == point]
-    if not any("squash" in kind or point == image_mount for kind in kinds):
+    types = [mount.fs_type for mount in parse_mounts(read_proc("mountinfo")) if mount.point == point]
+    if not any("squash" in fs_type or point == image_mount for fs_type in types):
         remedy = "The Slurm plugin did not start the image: check plugstack.conf there."
         raise RuntimeError(f"not in the image: {point} is not mounted on {socket.gethostname()}. {remedy}")
 
@@ -93,8 +93,8 @@ def with_origin(maps: str, mountinfo: str | None, uenvs: Iterable[str] = ()) -> 
         plain = path.removesuffix(DELETED)
         if not ANY_LIBRARY.search(plain):
             continue
-        is_of_uenv = any(is_within(plain, point) for point in uenvs)
-        origin = "image" if is_of_uenv else "host" if mounts is None else origin_of(plain, mounts)
+        is_in_uenv = any(is_within(plain, point) for point in uenvs)
+        origin = "image" if is_in_uenv else "host" if mounts is None else origin_of(plain, mounts)
         found.append({"name": plain.rpartition("/")[2], "path": path, "origin": origin})
     return found
 
@@ -135,7 +135,7 @@ def is_within(path: str, folder: str) -> bool:
 def parse_mounts(mountinfo: str) -> list[Mount]:
     """Read /proc/<pid>/mountinfo: fields 3 to 5 are device, root and mount point; the type follows " - " (proc(5))."""
     rows = [(line.split(" "), line.partition(" - ")[2].split(" ")[0]) for line in mountinfo.splitlines()]
-    return [Mount(row[2], decode(row[3]), decode(row[4]), kind) for row, kind in rows if len(row) > 4]
+    return [Mount(row[2], decode(row[3]), decode(row[4]), fs_type) for row, fs_type in rows if len(row) > 4]
 
 
 def decode(text: str) -> str:

@@ -51,7 +51,7 @@ def complete_stack(stack: dict, cluster: dict, *, may_lack_files: bool = False) 
     may_lack_files: what cannot be read is None, so the ids of its cells are not final.
     """
     runtime, image, wrapper = runtime_of(stack), stack["image"], whole_path(stack["wrapper"])
-    if image and not runtime.launcher:  # else a text for its plugin
+    if image and not runtime.launcher:  # otherwise the plugin interprets it
         image = str(whole_path(image))
     complete = {
         **stack,
@@ -118,7 +118,8 @@ def changed_since_planned(name: str, stack: dict, cluster: dict) -> str | None:
         if edited:
             return f"stack {name}: {edited[0]} was edited after the cells were planned. {remedy}"
     except (OSError, ValueError) as error:
-        return f"stack {name}: {getattr(error, 'filename', None) or stack['image']} cannot be read ({error})."
+        file, why = getattr(error, "filename", None) or stack["image"], getattr(error, "strerror", None) or error
+        return f"stack {name}: {file}: {why}. {remedy}"
     return None
 
 

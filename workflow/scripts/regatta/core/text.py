@@ -12,7 +12,7 @@ NEGATIVE = re.compile(r"(?<![\w.\])-])-(?=\d)")  # the hyphen of a negative numb
 STATUS_WORDS = {"timeout": "timed out", "placement": "wrong placement", "skipped": "not started"}
 PHASE_WORDS = {
     "launch": "during launch",
-    "image": "before the image started",
+    "image": "during image start",
     "placement": "during the placement check",
     "init": "during initialization",
     "setup": "during setup",

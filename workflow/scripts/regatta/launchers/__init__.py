@@ -20,7 +20,7 @@ from regatta.core.text import with_values
 from regatta.launchers import local, slurm
 from regatta.launchers.base import LOOPBACK, Geometry, Launcher, Ranks, free_port, start, stop
 from regatta.runtimes import RUNTIMES, runtime_of
-from regatta.runtimes.base import LaunchContext, quote_for_shell
+from regatta.runtimes.base import SET_BY_RUNTIME, LaunchContext, quote_for_shell
 from regatta.runtimes.plugins import ADDITIONS, load_plugin
 from regatta.runtimes.prologue_steps import before_by_hand
 
@@ -40,7 +40,7 @@ RUN_LAUNCH = SCRIPTS / "bench" / "run_launch.py"
 PROGRAM = SCRIPTS / "bench" / "program.sh"
 MEETING_POINT = ("MASTER_ADDR", "MASTER_PORT")  # set for each launch, unless by the stack's env; never inherited
 OF_PREFLIGHT = ("NCCL_DEBUG", "NCCL_DEBUG_SUBSYS", "NCCL_DEBUG_FILE")
-# Variables that launches set, besides those of the stack. None: only some launches, or another value for each.
+# Variables that launches set, besides those of the stack. None: only in some launches, or with another value in each.
 SET_BY_LAUNCH = {
     "PYTHONNOUSERSITE": "1",
     "PYTHONUNBUFFERED": "1",
@@ -91,8 +91,9 @@ def launch_argv(
 
 
 def launch_context(stack: dict, meeting: Mapping[str, str] | None = None, **fields: object) -> LaunchContext:
-    """Return what the stack's runtime provides for a launch. fields: of LaunchContext, besides env."""
-    return LaunchContext(env={**SET_BY_LAUNCH, **stack_variables(stack, meeting or {})}, **fields)
+    """Return the inputs of the stack's runtime for a launch. fields: of LaunchContext, besides env."""
+    env = {**SET_BY_LAUNCH, **stack_variables(stack, meeting or {})}
+    return LaunchContext(env={key: value for key, value in env.items() if key not in SET_BY_RUNTIME}, **fields)
 
 
 def _with_runtime_options(ranks: Ranks, stack: dict, **fields: object) -> dict:
@@ -144,15 +145,15 @@ def launch_environment(
         set_ones = {*stack["env"], *(key for key, value in changed.items() if value is not None)} - {"LANGUAGE"}
         extra = {**(extra or {}), **({} if any(map(is_of_locale, set_ones)) else C_LOCALE)}
     inherited |= {key: value for key, value in changed.items() if value is not None}
-    inherited = {key: value for key, value in inherited.items() if key not in runtime_of(stack).not_inherited}
     if changed.get("OMP_NUM_THREADS"):
         inherited.setdefault("REGATTA_THREADS_PER_RANK", changed["OMP_NUM_THREADS"])
     # Packages in the user's home directory are in no cell's id, and Apptainer mounts it into images.
     of_stack = stack_variables(stack, meeting or {})
     extra = {key: value for key, value in (extra or {}).items() if key not in of_stack or key not in MEETING_POINT}
     given = {"PYTHONNOUSERSITE": "1", **of_stack, **extra, "PYTHONUNBUFFERED": "1"}
-    names = runtime_of(stack).variable_names(stack, given)
-    return {**inherited, **given, **{name: given[key] for key, name in names.items()}}
+    runtime = runtime_of(stack)
+    names = {name: given[key] for key, name in runtime.variable_names(stack, given).items()}
+    return {key: value for key, value in {**inherited, **given, **names}.items() if key not in runtime.withheld}
 
 
 def is_of_locale(name: str) -> bool:

@@ -69,7 +69,9 @@ ENDED_BY_SLURM = re.compile(
 )
 # Plugins that start ranks in an image: Pyxis, on which CSCS's container engine is based, and uenv.
 IMAGE_ERROR = re.compile(
-    r"^(?:\d+: )?(?:\[\S+\] (?:slurmstepd\S*: )?|(?:srun|slurmstepd\S*): )error: (pyxis: .+|.*\buenv\b.*)$", re.M
+    r"^(?:\d+: )?(?:\[\S+\] (?:slurmstepd\S*: )?|(?:srun|slurmstepd\S*): )error: "
+    r"(pyxis: .+|error mounting the requested uenv.*|(?:invalid (?:squashfs|UENV_)|the mount p|no uenv matches).*)$",
+    re.MULTILINE,
 )
 NO_PLUGIN = re.compile(r"^srun: unrecognized option '(--(?:no-)?(?:container-|environment|uenv|view)[\w-]*)", re.M)
 # srun's lines after a task has ended; earlier ones are the reason if no task started.
@@ -118,7 +120,7 @@ def node_problem(log: str) -> str | None:
 def image_problem(log: str) -> str | None:
     """Return why ranks did not start in their image, or None."""
     if found := NO_PLUGIN.search(log):
-        return f"srun: unrecognized option {found[1]}: no plugin of this node's plugstack.conf has it"
+        return f"srun: unrecognized option {found[1]}: no plugin in plugstack.conf provides it, or it is too old"
     lines = [" ".join(line.split()) for line in IMAGE_ERROR.findall(log)]
     return next((line for line in lines if "[ERROR]" in line), lines[0] if lines else None)
 

@@ -37,7 +37,6 @@ SRUN_REFUSED = {
     **dict.fromkeys(("--nodelist", "-w", "--nodefile", "-F"), f"{NODES_OF_JOB}sbatch: [--nodelist=NODES]."),
     **dict.fromkeys(("--uid", "--gid"), "would start the ranks as another user. Remove it."),
     "--multi-prog": "would start other programs instead of Regatta's ranks. Remove it; to wrap the ranks, use wrapper.",
-    **dict.fromkeys(("--container", "--container-id"), "would start an image that is in no cell id. Remove it."),
     "--pty": "needs a terminal, and would start rank 0 only. Remove it.",
     **dict.fromkeys(("--no-kill", "-k"), "would leave ranks waiting for a failed node. Remove it."),
     **{
@@ -46,12 +45,11 @@ SRUN_REFUSED = {
         for option in JOB_OPTIONS[key].split()
     },
 }
-# Of plugins: an image that they start would be in no cell's id.
-OF_RUNTIMES = {
-    option: f"belongs to a stack with runtime: {name}. Write image, binds and runtime_options there."
-    for name, runtime in RUNTIMES.items()
-    for option in runtime.plugin_options
-}
+IMAGE_VARIABLE = re.compile("PYXIS_CONTAINER_|SLURM_UENV|SBATCH_UENV|UENV_MOUNT_LIST|UENV_VIEW")
+IMAGE_IN_NO_ID = "would start an image that is in no cell id. Remove it"
+IMAGE_OPTIONS = dict.fromkeys(("--container", "--container-id"), f"{IMAGE_IN_NO_ID}.")
+for _name, _runtime in RUNTIMES.items():
+    IMAGE_OPTIONS |= dict.fromkeys(_runtime.plugin_options, f"{IMAGE_IN_NO_ID}, and add a stack with runtime: {_name}.")
 SBATCH_BY_REGATTA = (
     "-N --nodes -n --ntasks --ntasks-per-node -c --cpus-per-task -t --time -p --partition -A --account -q --qos "
     "-C --constraint --reservation --exclusive --mem --mem-per-cpu -G --gpus --gpus-per-node --gres -J "
@@ -61,7 +59,7 @@ SBATCH_BY_REGATTA = (
 SBATCH_REFUSED = {
     **dict.fromkeys(("--help", "-h", "--usage", "--version", "-V", "--test-only"), "submits no job. Remove it."),
     **dict.fromkeys(("--wait", "-W"), "would hold up Regatta until the job ends. Remove it."),
-    **OF_RUNTIMES,
+    **IMAGE_OPTIONS,
 }
 WHOLE = ("--gres", "--exclude", "--nodelist", "--nodefile")  # options of the user that Regatta reads
 
@@ -118,8 +116,10 @@ def _by_regatta(options: list[str], cluster: dict) -> list[str]:
 
 def srun_problems(owner: dict, cluster: dict) -> list[Problem]:
     """Return what is wrong with the `srun` of a stack or a cluster, such as a script that cannot be hashed."""
-    refused = SRUN_REFUSED | OF_RUNTIMES
+    refused = SRUN_REFUSED | IMAGE_OPTIONS
     found = option_problems("srun", owner["srun"], _by_regatta(SRUN_BY_REGATTA, cluster), refused)
+    variables = [name for name in owner["env"] if IMAGE_VARIABLE.match(name)]
+    found += [Problem(("env", name), f"{IMAGE_IN_NO_ID}.", has_value=False) for name in variables]
     for index, option in enumerate(owner["srun"]):
         path = Path(script_option(option)[1])
         is_readable = os.path.isfile(path) and os.access(path, os.R_OK)

@@ -61,7 +61,7 @@ STEP_NAME = "regatta"  # name of rank steps, which other Regatta processes in th
 WAIT_SECONDS = 5.0
 # Of srun's plugins Pyxis, uenv and the container engine: they would put any rank into the image that the shell names.
 OF_CONTAINERS = ("PYXIS_", "ENROOT_", "EDF_", "SBATCH_UENV", "SLURM_UENV", "UENV_MOUNT_LIST", "UENV_VIEW")
-OF_CONTAINERS += ("_SLURM_SPANK_OPTION_",)  # options of plugins that salloc was given
+OF_CONTAINERS += ("_SLURM_SPANK_OPTION_",)  # plugin options of salloc
 OPTIONS_OF_COMMANDS = ("SQUEUE_", "SINFO_", "SCANCEL_", "SCONTROL_", "SACCT_")
 OF_SITE = ("SLURM_CONF", "SLURM_CLUSTERS", "SLURM_JWT")  # not of a job
 OF_CLUSTER: dict[str, str] = {}  # variables of Slurm's commands for the cluster that a cluster file names

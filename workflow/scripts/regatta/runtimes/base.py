@@ -28,10 +28,10 @@ class Site:
 
 @dataclass(frozen=True)
 class LaunchContext:
-    """What a runtime provides for a launch: mounts and variables.
+    """Inputs of a runtime for a launch: folders to mount, and variables to set.
 
     variables: the job's, substituted in binds; None keeps their names. folders: read and written by ranks. error_dir:
-    of the launch, whose name it has; None by hand. env: overrides the image's variables; None is set at the start.
+    that of the launch, named after it; None by hand. env: overrides the image's variables; None: known only at launch.
     """
 
     variables: Mapping[str, str] | None = None
@@ -66,17 +66,17 @@ class Runtime:
     identify: Callable[[dict], dict[str, str | None]]  # image_id, wrapper_sha256; raises OSError, or ValueError
     problems: Callable[[dict, Iterable[str], Site], list[Problem]]  # arguments: stack, keys in its file, site
     library_remedy: Callable[[dict, str], str]  # remedy for missing libraries
-    bind_option: str = ""  # precedes each bind; one that ends in = begins the word with all binds
+    bind_option: str = ""  # precedes each bind; or words that end in =, before all binds
     launcher: str | None = None  # the only one whose options start the image; None: `prefix` starts it
     launcher_options: Callable[[dict, LaunchContext], list[str]] = lambda stack, context: []
     options_beside: tuple[str, ...] = ()  # launcher options of the campaign's stacks with other runtimes
     plugin_options: tuple[str, ...] = ()  # launcher options that only this runtime sets; refused in stacks and jobs
-    # What a job compares instead of image_id, which takes long to compute. Raises OSError, or ValueError.
+    # What a job compares instead of image_id, which would take too long to compute. Raises OSError, or ValueError.
     image_state: Callable[[dict], str] | None = None
     # Mount point that exists only in the image, by stack and name of the launch: bench/harness/libraries.py.
     image_mount: Callable[[dict, str], str | None] = lambda stack, launch: None
     write_files: Callable[[dict, LaunchContext], None] = lambda stack, context: None  # to error_dir, before a launch
-    not_inherited: tuple[str, ...] = ()  # variables of the host that would reach the image
+    withheld: tuple[str, ...] = ()  # variables that would reach the image, and name folders of the host
     user_variables: tuple[str, ...] = ()  # prefixes of the runtime's variables; not inherited: no cell id has them
     kept_variables: tuple[str, ...] = ()  # except these
 
@@ -129,7 +129,7 @@ def expand(text: str, variables: Mapping[str, str]) -> str:
 def quote_for_shell(line: list[str], bind_option: str) -> list[str]:
     """Quote the words of a command line for a shell, which substitutes the variables of binds and nothing else."""
     pairs = zip(["", *line], line, strict=False)
-    is_bind = [bool(bind_option) and bind_option in (old, new[: new.find("=") + 1]) for old, new in pairs]
+    is_bind = [bool({*bind_option.split()} & {old, new[: new.find("=") + 1]}) for old, new in pairs]
     return [_quote_bind(word) if bind else shlex.quote(word) for bind, word in zip(is_bind, line, strict=True)]
 
 
@@ -177,7 +177,7 @@ def image_problems(stack: dict, site: Site) -> list[Problem]:
     if stack["kind"] == "bind-mounted" and not stack["binds"]:
         text = "has kind `bind-mounted` but no `binds`. Add the host's libraries (source:target), or make it contained."
         found.append(Problem((), text, has_value=False))
-    unset = f"does not reach a container: the runtime overwrites it. Set it in a wrapper ({BUILD})."
+    unset = f"is set by the image, the runtime or a view. Set it in a wrapper ({BUILD})."
     found += [Problem(("env", key), unset, has_value=False) for key in SET_BY_RUNTIME if key in stack["env"]]
     binds = [bind_problem(bind, index, site) for index, bind in enumerate(stack["binds"])]
     return found + [problem for problem in binds if problem]

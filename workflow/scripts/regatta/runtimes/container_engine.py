@@ -44,7 +44,7 @@ def write_files(stack: dict, context: LaunchContext) -> None:
 
 def _quoted(text: str) -> str:
     """Return a text as a TOML string that the engine does not expand."""
-    return json.dumps(text.replace("${", "$${"), ensure_ascii=False).replace("\x7f", "\\u007f")
+    return json.dumps(re.sub(r"\$(?=[${])", "$$", text), ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 def _content(stack: dict, texts: list[bytes]) -> tuple[str, Path]:
@@ -54,14 +54,14 @@ def _content(stack: dict, texts: list[bytes]) -> tuple[str, Path]:
 def _image(
     path: Path, variables: Mapping[str, str], search: str | None, texts: list[bytes], depth: int = 0
 ) -> tuple[str, Path]:
-    """Return the image of an EDF and the file that names it: its last base environment, unless it names one itself.
+    """Return the image of an EDF and the file that names it: the EDF, else its last base environment with an image.
 
     Appends the contents of all files to `texts`. Raises OSError, or ValueError.
     """
     if depth > MAX_BASE_DEPTH:
         raise ValueError(f"has more than {MAX_BASE_DEPTH} levels of base environments. Look for a cycle")
-    if len(texts) > MAX_FILES or (path.exists() and not path.is_file()) or path.stat().st_size > MAX_BYTES:
-        raise ValueError(f"is not an environment definition file ({path})")
+    if (path.exists() and not path.is_file()) or path.stat().st_size > MAX_BYTES or len(texts) > MAX_FILES:
+        raise ValueError(f"names {path}, which is no file of at most 1 MiB, or one of too many. Correct the path")
     texts.append(path.read_bytes())
     try:
         content = tomllib.loads(texts[-1].decode())
@@ -74,7 +74,7 @@ def _image(
         raise ValueError(f"is not an environment definition file ({path}: {wanted})")
     found = ("", path)
     for name in filter(None, bases):
-        inherited = _image(_find(_expanded(name, variables), search), variables, search, texts, depth + 1)
+        inherited = _image(_find(name, search), variables, search, texts, depth + 1)
         found = inherited if inherited[0] else found
     return (_expanded(image, variables), path) if image else found
 
@@ -85,8 +85,8 @@ def _find(name: str, search: str | None) -> Path:
         return Path(name)
     folders = search.split(":") if search else [os.path.expanduser("~/.edf")]
     paths = [Path(folder, f"{name}.toml") for folder in folders]
-    if "/" in name or not (existing := [path for path in paths if path.is_file()]):
-        remedy = "Write its absolute path, or set EDF_PATH in env of the stack; that of the shell is ignored"
+    if "/" in name or "$" in name or not (existing := [path for path in paths if path.is_file()]):
+        remedy = "Write an absolute path without variables, or set EDF_PATH in the stack's env: the shell's is ignored"
         raise ValueError(f"has the base environment {name!r}, which is not in {':'.join(folders)}. {remedy}")
     return existing[0]
 
@@ -96,7 +96,7 @@ def _expanded(text: str, variables: Mapping[str, str]) -> str:
         if found[1] is None:
             return "$"
         if found[1] not in variables and not found[2]:
-            raise ValueError(f"names ${{{found[1]}}}, which is not set here. Set it, or write the path")
+            raise ValueError(f"names ${{{found[1]}}}, which neither shell nor env of the stack sets. Write the path")
         return variables.get(found[1], "")
 
     return VARIABLE.sub(value, text)
@@ -119,7 +119,7 @@ def _hash(stack: dict, hash_image: Callable[[Path], str]) -> str:
 def problems(stack: dict, _given: Iterable[str], site: Site) -> list[Problem]:
     found = base.image_problems(stack, site)
     if not os.path.isabs(stack["image"] or ""):
-        text = "is not an absolute path" if stack["image"] else "has no `image`"
+        text = "is not an absolute path" if stack["image"] else f"has kind `{stack['kind']}` but no `image`"
         text = f"{text}. Write the absolute path of an environment definition file, such as /users/NAME/.edf/x.toml."
         found.append(Problem(("image",) if stack["image"] else (), text, has_value=bool(stack["image"])))
     else:

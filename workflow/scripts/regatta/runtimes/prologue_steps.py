@@ -32,8 +32,11 @@ trap 'echo "$?" >"$regatta_files.status"' EXIT
 {steps}(umask 077; env -0 >"$regatta_files.after")
 """
 NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
-# Internal variables of bash and of module systems: they may differ between nodes.
-NOT_PASSED = re.compile(r"_|SHLVL|PWD|OLDPWD|(_ModuleTable|__?LMOD|LMOD_|__MODULES_|MODULES_)\w*")
+# Internal variables of bash and of module systems, which may differ between nodes; and those that select an image.
+NOT_PASSED = re.compile(
+    r"_|SHLVL|PWD|OLDPWD|(_ModuleTable|__?LMOD|LMOD_|__MODULES_|MODULES_)\w*"
+    r"|(PYXIS_CONTAINER|SLURM_UENV|UENV_MOUNT|UENV_VIEW|EDF_PATH)\w*"
+)
 MAX_LINES = 3  # of a failed prologue's output in its message
 
 

@@ -1,6 +1,6 @@
 """Pyxis: a Slurm plugin starts ranks in an image. Images are SquashFS files, or registry images pinned by digest.
 
-Sources: github.com/NVIDIA/pyxis 0.24, github.com/NVIDIA/enroot 4.1. REGISTRY#IMAGE@DIGEST needs enroot 4.0.
+Sources: github.com/NVIDIA/pyxis 0.24, github.com/NVIDIA/enroot 4.1. Needed: Pyxis 0.15; for a digest, enroot 4.0.
 """
 
 import hashlib
@@ -13,36 +13,38 @@ from regatta.core.errors import Problem, UserError
 from regatta.core.files import ROOT
 from regatta.runtimes import apptainer, base, squashfs
 from regatta.runtimes.base import LaunchContext, Runtime, Site, expand
+from regatta.store.launch_files import read_one_line
 
 REFERENCE = re.compile(r"(?:[^@#\s,]+@)?[\w.:-]+#[\w./-]+(?::[\w.-]+)?@sha256:([0-9a-f]{64})", re.ASCII)
-MOUNTS = "--container-mounts"
+MOUNTS, WORKDIR = "--container-mounts", "--container-workdir"
 UNMOUNTABLE = re.compile(r'[,"$`\\]')  # Pyxis divides mounts at commas, and writes them into a script of Bash
 NAME = "--container-name"
 USER_OPTIONS = (NAME, "--container-writable", "--container-readonly")
 FIXED = ("--no-container-mount-home", "--no-container-entrypoint", "--no-container-remap-root")
-OTHERS = "image workdir save mount-home remap-root entrypoint entrypoint-log env unshare"
+OTHERS = "image save mount-home remap-root entrypoint entrypoint-log env unshare"
 IMPORT = "Import one: enroot import --output NAME.sqsh docker://..."
 
 
 def launcher_options(stack: dict, context: LaunchContext) -> list[str]:
     """Return the options that start the image. Raises UserError for a path that cannot be mounted."""
-    names = [name for name in context.env if name not in base.SET_BY_RUNTIME]
     options = [f"--container-image={stack['image']}", f"{MOUNTS}={','.join(mounts(stack, context))}"]
-    options += [f"--container-workdir={ROOT}", *FIXED, f"--container-env={','.join(names)}"]
+    workdir = ROOT if context.error_dir else "$PWD"
+    options += [f"{WORKDIR}={workdir}", *FIXED, f"--container-env={','.join(context.env)}"]
     options += [option for option in stack["runtime_options"] if option != NAME]
     is_named = NAME in stack["runtime_options"] and context.error_dir
     return [*options, *([f"{NAME}={_container_name(stack, context)}:no_exec"] if is_named else [])]
 
 
 def _container_name(stack: dict, context: LaunchContext) -> str:
-    """Return the name of the container of a stack in this job.
+    """Return the name of the container of a stack in this batch and job.
 
-    A name that exists is reused, whatever its content. So it is another one after each launch of the batch that did not
-    start: that may have left a part of the image.
+    A name that exists is reused, whatever its content. It changes after each launch that did not start, which may have
+    left a partly unpacked image.
     """
-    content = hashlib.sha256(repr([stack[key] for key in (*RUNTIME.identity_keys, "env")]).encode()).hexdigest()
-    store, here = context.error_dir.parents[3] / "launches", context.error_dir
-    num_failed = sum(not (store / f"{it.name}.jsonl").exists() for it in here.parent.glob("*") if it != here)
+    here, keys = context.error_dir, (*RUNTIME.identity_keys, "env")
+    content = hashlib.sha256(repr([here.parents[1].name, *(stack[key] for key in keys)]).encode()).hexdigest()
+    files = [here.parents[3] / "launches" / f"{other.name}.jsonl" for other in here.parent.glob("*") if other != here]
+    num_failed = sum(not (read_one_line(file, 1) or {}).get("environment") for file in files)
     return f"regatta-{(context.variables or {}).get('SLURM_JOB_ID')}-{content[:12]}-{num_failed}"
 
 
@@ -115,11 +117,11 @@ RUNTIME = Runtime(
     host_python=lambda stack: base.mounted_python(stack, [str(ROOT)]),
     problems=problems,
     library_remedy=apptainer.library_remedy,
-    bind_option=f"{MOUNTS}=",
+    bind_option=f"{MOUNTS}= {WORKDIR}=",
     launcher="slurm",
     launcher_options=launcher_options,
-    plugin_options=(*USER_OPTIONS, *FIXED, MOUNTS, *(f"--container-{name}" for name in OTHERS.split())),
+    plugin_options=(*USER_OPTIONS, *FIXED, MOUNTS, WORKDIR, *(f"--container-{name}" for name in OTHERS.split())),
     **squashfs.identified_by(_hash),
     image_mount=image_mount,
-    not_inherited=("LD_LIBRARY_PATH", "LD_PRELOAD"),
+    withheld=("LD_LIBRARY_PATH",),
 )

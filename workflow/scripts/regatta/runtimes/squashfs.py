@@ -26,9 +26,10 @@ def sha256(path: Path) -> str:
     cache = Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "regatta", "images.json")
     known, name, found = read_json(cache), str(path.resolve()), path.stat()
     known = known if isinstance(known, dict) else {}
-    file = f"{found.st_size} {found.st_mtime_ns} {found.st_ino}"  # text: JSON numbers of this size lose digits
+    # As text: JSON numbers of this size lose digits.
+    file = f"{found.st_size} {found.st_mtime_ns} {found.st_ctime_ns} {found.st_ino}"
     entry = known.get(name)
-    entry = entry if isinstance(entry, dict) and entry.get("size_time_inode") == file else {}
+    entry = entry if isinstance(entry, dict) and entry.get("size_times_inode") == file else {}
     if re.fullmatch("[0-9a-f]{64}", str(entry.get("sha256"))):
         return entry["sha256"]
     if found.st_size >= LARGE_BYTES:
@@ -36,7 +37,7 @@ def sha256(path: Path) -> str:
     digest = file_hash(path)
     if abs(time.time() - found.st_mtime) > RECENT_SECONDS and cache.is_absolute():  # no cache without a home directory
         with contextlib.suppress(OSError):  # a full or read-only home directory: the next plan reads the image again
-            write_json(cache, {**known, name: {"size_time_inode": file, "sha256": digest}})
+            write_json(cache, {**known, name: {"size_times_inode": file, "sha256": digest}})
     return digest
 
 
@@ -52,7 +53,7 @@ def fingerprint(path: Path) -> str:
 
 
 def identified_by(hash_stack: Callable[[dict, Callable[[Path], str]], str]) -> dict[str, Callable]:
-    """Return `identify` and `image_state` of a runtime. hash_stack: of a stack, by a function that hashes its image."""
+    """Return `identify` and `image_state` of a runtime. hash_stack(stack, hash_image): hash_image hashes one file."""
 
     def identify(stack: dict) -> dict[str, str | None]:
         wrapper = file_hash(Path(stack["wrapper"])) if stack["wrapper"] else None

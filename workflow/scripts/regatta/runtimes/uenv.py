@@ -3,6 +3,7 @@
 Sources: docs.cscs.ch/software/uenv, github.com/eth-cscs/uenv2.
 """
 
+import os
 import re
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -14,12 +15,12 @@ from regatta.runtimes.pyxis import option_problems, squashfs_problem
 
 IMAGE = re.compile(r"(?:(?P<path>/[\w./-]+)|(?P<hash>[0-9a-f]{64}))(?::(?P<mount>/[\w./-]+))?", re.ASCII)
 DEFAULT_MOUNT = "/user-environment"
-TEMPLATE = re.compile(r"\{\w+\}")
+TEMPLATE = re.compile(r"\{(first_host|port)\}")
 
 
 def prefix(stack: dict, _device: str, _variables: Mapping[str, str] | None, _folders: tuple[Path, ...]) -> list[str]:
-    """Return the stack's variables, since views replace those of srun's environment, and the wrapper. Not those with a
-    template: their values are known later, and no view has them."""
+    """Return `env` with the stack's variables, and the wrapper: views replace variables of srun. Those with a template
+    are left to srun: their values are known at launch."""
     values = [f"{name}={value}" for name, value in stack["env"].items() if not TEMPLATE.search(value)]
     return [*(["env", *values] if values else []), *([stack["wrapper"]] if stack["wrapper"] else [])]
 
@@ -30,7 +31,7 @@ def launcher_options(stack: dict, _context: LaunchContext) -> list[str]:
 
 
 def _mount(stack: dict) -> str:
-    return IMAGE.fullmatch(stack["image"])["mount"] or DEFAULT_MOUNT
+    return os.path.normpath(IMAGE.fullmatch(stack["image"])["mount"] or DEFAULT_MOUNT)  # as in /proc/self/mountinfo
 
 
 def host_python(stack: dict) -> Path | None:
@@ -41,7 +42,8 @@ def host_python(stack: dict) -> Path | None:
 
 
 def _hash(stack: dict, hash_image: Callable[[Path], str]) -> str:
-    """Return the hash of the image; with that of view definitions beside it, which replace its own, and the mount."""
+    """Return the hash of the image, then that of meta/env.json beside it, which overrides the views of the image, and
+    another mount point than the default."""
     image, found = IMAGE.fullmatch(stack["image"]), []
     if image["path"] and (views := Path(image["path"]).parent / "meta" / "env.json").is_file():
         found.append(file_hash(views))
@@ -53,12 +55,12 @@ def problems(stack: dict, _given: Iterable[str], site: Site) -> list[Problem]:
     found, image = base.image_problems(stack, site), IMAGE.fullmatch(stack["image"] or "")
     if stack["kind"] != "contained" or stack["binds"]:
         key, remedy = ("binds", "Remove it.") if stack["kind"] == "contained" else ("kind", "Make it contained.")
-        text = f"is not possible with runtime uenv: / is the host's, and the uenv has its libraries. {remedy}"
+        text = f"is not supported by runtime uenv, which leaves the host's root file system in place. {remedy}"
         found.append(Problem((key,), text))
     if image is None:
-        text = "is neither an absolute path of a SquashFS file nor a SHA-256" if stack["image"] else "has no `image`"
-        remedy = "Write the hash that uenv image inspect --format='{sha256}' LABEL prints"
-        text = f"{text}. {remedy}: labels can be reassigned."
+        text = "is neither an absolute path (letters, digits, _ . - /) nor a SHA-256; labels can be reassigned"
+        text = text if stack["image"] else "has no `image`"
+        text = f"{text}. Write the hash that uenv image inspect --format='{{sha256}}' LABEL prints."
         found.append(Problem(("image",) if stack["image"] else (), text, has_value=bool(stack["image"])))
     elif image["path"] and (text := squashfs_problem(image["path"], "Pull one: uenv image pull LABEL")):
         found.append(Problem(("image",), text, is_missing=True, is_in_id=True))
