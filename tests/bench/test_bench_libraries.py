@@ -139,14 +139,14 @@ def maps_of(*paths: str) -> str:
     return "".join(f"7f00-7f01 r-xp 0 08:02 1 {path}\n" for path in paths)
 
 
-def test_in_an_unpacked_image_only_what_is_mounted_is_the_hosts():
+def test_mounted_libraries_of_an_unpacked_image_have_origin_host():
     """Even if it is on the same file system as the unpacked image."""
     of_image, of_host = "/opt/torch/libtorch.so", ("/usr/lib/libcuda.so.1", "/host/lib/libfabric.so.1")
     found = with_origin(maps_of(of_image, *of_host), ENROOT)
     assert {entry["path"]: entry["origin"] for entry in found} == {of_image: "image"} | dict.fromkeys(of_host, "host")
 
 
-def test_of_a_uenv_only_what_is_below_its_mount_is_the_images():
+def test_only_libraries_below_the_mount_of_a_uenv_have_origin_image():
     found = with_origin(
         maps_of("/user-environment/lib/libnccl.so.2", "/usr/lib/libc.so.6"), None, ["/user-environment"]
     )

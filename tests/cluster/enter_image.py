@@ -1,7 +1,7 @@
 """Make the mounts of a step on one node, for standin.c, which runs this as root.
 
 Arguments are the options as NAME=VALUE; standard input begins with the job's variables, as /proc/PID/environ has them,
-and an empty one. Standard output gets records that end with NUL, and an empty one at the end:
+terminated by an empty string. Standard output gets records that end with NUL, and an empty one at the end:
 
     nPID         tasks join the mount namespace of this process        wFOLDER      and change to this folder
     =NAME=VALUE  they get this variable                                ?NAME=VALUE  unless the job has it
@@ -82,7 +82,7 @@ def check(result: int, what: str) -> None:
 
 
 def mount_squashfs(image: str, target: str, job: dict[str, str]) -> None:
-    """Use a loop device, which a node's /dev lacks, or FUSE if the kernel has no SquashFS."""
+    """Mount by a loop device of a temporary devtmpfs, since the node's /dev has none; by FUSE if that fails."""
     tried = None
     if "STANDIN_SQUASHFUSE" not in job:
         try:
@@ -125,11 +125,11 @@ def mount_uenvs(uenvs: str, job: dict[str, str]) -> None:
         mount_squashfs(image, target, job)
 
 
-# ---- Pyxis and the container engine
+# ---- Pyxis and the Container Engine
 
 
 def read_container(options: dict[str, str], job: dict[str, str]) -> dict:
-    """Return what an environment definition file has, or the same of Pyxis's options and variables."""
+    """Return the settings of the container, from the EDF or from the options and variables of Pyxis."""
     if "environment" in options:
         found = read_edf(options["environment"], job) | {"environment": options["environment"]}
         annotations = found.get("annotations", {}).get("com", {}).get("pyxis", {})
@@ -194,7 +194,7 @@ def expand(value: object, job: dict[str, str]) -> object:
 
 
 def enter(container: dict, options: dict[str, str], job: dict[str, str]) -> list[str]:
-    """Move this process into the container, which tasks join then; returns the records for them."""
+    """Move this process into the container, which the tasks then join. Returns their records."""
     check_image(image := container["image"])
     user = pwd.getpwuid(int(options["uid"]))
     records = variables(container, job)
@@ -268,7 +268,7 @@ def bind(source: str, target: str, is_readonly: bool) -> None:
 
 
 def variables(container: dict, job: dict[str, str]) -> list[str]:
-    """Return the records of the variables: the image's win over the job's, but for those that the job keeps."""
+    """Return the records of the variables: the image's override the job's, except those in --container-env."""
     kept = container.get("kept", [])
     image = {"PATH": PATH, "PYTORCH_VERSION": "standin"} | read_image_variables(container["image"])
     hooked = {} if "environment" in container else hook_variables(job)
@@ -290,7 +290,7 @@ def read_image_variables(image: str) -> dict[str, str]:
 
 
 def hook_variables(job: dict[str, str]) -> dict[str, str]:
-    """Return what enroot's hook 50-slurm-pytorch sets for an image with PYTORCH_VERSION, if the image has it not."""
+    """Return what enroot's hook 50-slurm-pytorch sets for an image with PYTORCH_VERSION, except what the image sets."""
     tasks, nodes = int(job.get("SLURM_STEP_NUM_TASKS", 1)), int(job.get("SLURM_STEP_NUM_NODES", 1))
     found = {"MASTER_PORT": str(int(job["SLURM_JOB_ID"]) % 4536 + 61000), "WORLD_SIZE": job.get("SLURM_NTASKS", "")}
     if hosts := job.get("SLURM_STEP_NODELIST"):

@@ -1,4 +1,4 @@
-// A stand-in for the SPANK plugins Pyxis, CSCS's container engine and uenv, which tests cannot install. It has their
+// A stand-in for the SPANK plugins Pyxis, CSCS's Container Engine and uenv, which tests cannot install. It has their
 // options, callbacks, environment rules and error messages; enter_image.py makes the mounts. plugstack.conf names both:
 //   required PLUGIN PYTHON ENTER_IMAGE
 // As in Pyxis, tasks join the container's mount namespace in task_init, and errors of its start are reported there.
@@ -137,7 +137,7 @@ static int run_helper(spank_t sp, char **environment, char **av) {
         length += (size_t)got;
         if (!answer[length - 1] && (length == 1 || !answer[length - 2])) break;
     }
-    waitpid(pid, NULL, 0); // its first process; the second serves FUSE until slurmstepd and thus to[1] end
+    waitpid(pid, NULL, 0); // its first process; the second serves FUSE until slurmstepd exits, which closes to[1]
     for (char *record = answer; *record; record += strlen(record) + 1) {
         char path[32];
         if (*record == 'x') slurm_error("%s", record + 1);
@@ -173,8 +173,8 @@ static int set_capabilities(uint32_t wanted) {
     return (int)syscall(SYS_capset, &header, data);
 }
 
-// The task becomes its user before task_init, where Pyxis has the capabilities of the container's user namespace. Here
-// there is none, so the task keeps those of root until then.
+// The task becomes its user before task_init, where Pyxis has the capabilities of the container's user namespace. The
+// stand-in has none, so the task keeps those of root until then.
 int slurm_spank_task_init_privileged(spank_t sp, int ac, char **av) {
     (void)sp, (void)ac, (void)av;
     return container < 0 ? 0 : prctl(PR_SET_KEEPCAPS, 1);

@@ -1,5 +1,5 @@
-"""Slurm container plugins, played by a stand-in: their stacks run beside others on the same nodes, errors are named, and
-nothing is measured outside the image."""
+"""Slurm container plugins, with a stand-in for them: their stacks run beside others on the same nodes, errors are
+reported, and nothing is measured outside the image."""
 
 import csv
 import hashlib
@@ -87,7 +87,7 @@ FAULTS = {
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_node_that_cannot_start_the_image_is_named(site, cpu_squashfs, fault):
+def test_a_node_that_cannot_start_the_image_is_reported(site, cpu_squashfs, fault):
     """Slurm starts the tasks of a node without the plugin on the host, where this wrapper finds a Python as well."""
     make_wrapper(site, f'#!/bin/sh\nPATH=$PATH:{Path(site.cluster.python).parent} exec "$@"\n')
     write_fake(site, pyxis(cpu_squashfs, wrapper=f"{site.folder}/wrap it.sh"))
@@ -110,7 +110,7 @@ def run_on(site: Site, node: str, command: str) -> None:
     site.cluster.run(["sh", "-euc", head + command], node=node, as_root=True)
 
 
-def test_a_cluster_without_the_plugin_is_named(site, cpu_squashfs):
+def test_a_missing_plugin_is_reported(site, cpu_squashfs):
     write_fake(site, fake_stack(site, cpu_squashfs))
     for node in ("n1", "n2"):
         run_on(site, node, FAULTS["plugin"][0])
@@ -124,7 +124,7 @@ def test_a_cluster_without_the_plugin_is_named(site, cpu_squashfs):
     assert site.lines() == []
 
 
-def test_a_bind_that_the_nodes_lack_is_named(site, cpu_squashfs):
+def test_a_missing_bind_source_is_reported(site, cpu_squashfs):
     write_fake(site, fake_stack(site, cpu_squashfs, binds=["/opt/no/such:/x"]))
     site.snakemake("--retries", "0", check=False)
     [cause] = not_measured(site)

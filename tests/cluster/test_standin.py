@@ -1,4 +1,4 @@
-"""The stand-in for Pyxis, the container engine and uenv does what Regatta relies on. No part of Regatta runs here."""
+"""The stand-in for Pyxis, the Container Engine and uenv does what Regatta relies on. No part of Regatta runs here."""
 
 import json
 import subprocess
@@ -178,10 +178,10 @@ def test_an_environment_definition_file_extends_another(cluster, image, uenv):
         f'image = "{image}"\nworkdir = "/"\nmounts = ["/images:/regatta-base:ro"]\n'
         '[env]\nWHO = "base"\nONLY_BASE = "${GIVEN}"\nFROM_IMAGE = "file"\n'
     )
-    (folder / "own.toml").write_text(
-        'base_environment = ["base"]\nworkdir = "/regatta-own"\n'
-        f'mounts = ["${{SHARED}}:/regatta-own", "{uenv}:/u:sqsh"]\n'
-        '[env]\nWHO = "own"\nLITERAL = "$${GIVEN}"\nREMOVED = ""\n'
+    (folder / "derived.toml").write_text(
+        'base_environment = ["base"]\nworkdir = "/regatta-derived"\n'
+        f'mounts = ["${{SHARED}}:/regatta-derived", "{uenv}:/u:sqsh"]\n'
+        '[env]\nWHO = "derived"\nLITERAL = "$${GIVEN}"\nREMOVED = ""\n'
     )
     env = {
         "EDF_PATH": "/none:/shared/edf",
@@ -191,27 +191,27 @@ def test_an_environment_definition_file_extends_another(cluster, image, uenv):
         "LC_ALL": "C",
         "RANK": "9",
     }
-    [task] = srun(cluster, "--ntasks=1", "--environment=own", env=env)
+    [task] = srun(cluster, "--ntasks=1", "--environment=derived", env=env)
     shown = {name: task["env"].get(name) for name in ("WHO", "ONLY_BASE", "FROM_IMAGE", "LITERAL", "REMOVED", "LC_ALL")}
     assert shown == {
-        "WHO": "own",
+        "WHO": "derived",
         "ONLY_BASE": "g",
         "FROM_IMAGE": "file",
         "LITERAL": "${GIVEN}",
         "REMOVED": None,
         "LC_ALL": None,
     }
-    assert task["env"]["RANK"] == "9"  # the container engine does not replace it by itself
-    assert task["folder"] == "/regatta-own"
+    assert task["env"]["RANK"] == "9"  # the Container Engine does not replace it by itself
+    assert task["folder"] == "/regatta-derived"
     assert "ro" in task["mounts"]["/regatta-base"]
-    assert "rw" in task["mounts"]["/regatta-own"]
+    assert "rw" in task["mounts"]["/regatta-derived"]
     assert "/u" in task["mounts"]
     assert "rw" in task["mounts"]["/"]
-    with (folder / "own.toml").open("a") as file:
+    with (folder / "derived.toml").open("a") as file:
         file.write('[annotations]\ncom.pyxis.pytorch_remap_vars = "true"\n')
-    [task] = srun(cluster, "--ntasks=1", "--environment=/shared/edf/own.toml", env=env)
+    [task] = srun(cluster, "--ntasks=1", "--environment=/shared/edf/derived.toml", env=env)
     assert task["env"]["RANK"] == "0"
-    assert "SHARED" in refused(cluster, "--environment=own", env={"EDF_PATH": "/shared/edf"})[1]
+    assert "SHARED" in refused(cluster, "--environment=derived", env={"EDF_PATH": "/shared/edf"})[1]
 
 
 def test_a_uenv_is_mounted_beside_the_files_of_the_node(cluster, uenv):

@@ -36,7 +36,7 @@ def squashfs_file(path: Path, content: bytes = b"files", superblock: bytes = b"1
 
 @pytest.fixture
 def image(folder, monkeypatch) -> Path:
-    """An image in the folder of the fixture `folder`, with the user's cache beside it."""
+    """Return an image in the folder of the fixture `folder`, with the user's cache beside it."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
     monkeypatch.setenv("HOME", str(folder))
     monkeypatch.setattr(base, "HASHES", {})  # files of earlier tests had the same inodes, sizes and times
@@ -268,7 +268,7 @@ def test_a_stack_without_an_identified_image_is_refused_with_its_line(image, fol
     entry = ", ".join([f"kind: {kind}", *(line.format(folder=folder) for line in lines if "{PATH" not in line)])
     entry += ", env: {PATH: x}" if any("{PATH" in line for line in lines) else ""
     found = message(folder, TEXT.replace("{kind: host}", f"{{{entry}}}"), cluster)
-    wording(re.sub(r"image = '\S*", "image = VALUE", found))  # which is cut, as its folder is long
+    wording(re.sub(r"image = '\S*", "image = VALUE", found))  # truncated: its folder is long
 
 
 def test_options_of_plugins_are_refused_for_jobs_too(folder, wording):

@@ -67,7 +67,7 @@ ENDED_BY_SLURM = re.compile(
     r"error: \*\*\* (?:STEP|JOB) \S+ ON \S+ CANCELLED AT \S+(?P<why> DUE (?!TO TASK FAILURE).+?|) \*\*\*",
     re.MULTILINE,
 )
-# Plugins that start ranks in an image: Pyxis, on which CSCS's container engine is based, and uenv.
+# Plugins that start ranks in an image: Pyxis, on which CSCS's Container Engine is based, and uenv.
 IMAGE_ERROR = re.compile(
     r"^(?:\d+: )?(?:\[\S+\] (?:slurmstepd\S*: )?|(?:srun|slurmstepd\S*): )error: "
     r"(pyxis: .+|error mounting the requested uenv.*|(?:invalid (?:squashfs|UENV_)|the mount p|no uenv matches).*)$",

@@ -59,7 +59,7 @@ SECONDS_WITHOUT_ANSWER = 600
 POLL_SECONDS = 0.5
 STEP_NAME = "regatta"  # name of rank steps, which other Regatta processes in the same job recognize
 WAIT_SECONDS = 5.0
-# Of srun's plugins Pyxis, uenv and the container engine: they would put any rank into the image that the shell names.
+# Of the plugins Pyxis, uenv and Container Engine, which would start any rank in the image that the shell selects.
 OF_CONTAINERS = ("PYXIS_", "ENROOT_", "EDF_", "SBATCH_UENV", "SLURM_UENV", "UENV_MOUNT_LIST", "UENV_VIEW")
 OF_CONTAINERS += ("_SLURM_SPANK_OPTION_",)  # plugin options of salloc
 OPTIONS_OF_COMMANDS = ("SQUEUE_", "SINFO_", "SCANCEL_", "SCONTROL_", "SACCT_")
