@@ -359,6 +359,19 @@ def test_the_identity_of_an_environment_file_includes_its_bases_and_its_image(im
     assert of("ce", edf)["image_id"] != fourth["image_id"]
 
 
+@pytest.mark.parametrize(("num_bases", "is_accepted"), [(9, True), (10, False)])
+def test_an_environment_file_has_at_most_nine_levels_of_bases(image, folder, num_bases, is_accepted):
+    """The engine permits ten, and the EDF of a launch is one more."""
+    (folder / "0.toml").write_text(f'image = "{image}"\n')
+    for level in range(num_bases):
+        (folder / f"{level + 1}.toml").write_text(f'base_environment = "{folder}/{level}.toml"\n')
+    if is_accepted:
+        assert of("ce", folder / f"{num_bases}.toml")["image_id"]
+    else:
+        with pytest.raises(ValueError, match="levels"):
+            of("ce", folder / f"{num_bases}.toml")
+
+
 def test_the_identity_of_a_uenv_includes_its_mount_and_the_views_beside_it(image, folder):
     """meta/env.json beside the file replaces that in the image."""
     plain, moved = of("uenv", image), of("uenv", f"{image}:/user-tools")

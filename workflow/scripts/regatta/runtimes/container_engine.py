@@ -19,7 +19,8 @@ from regatta.runtimes import base, pyxis, squashfs
 from regatta.runtimes.base import LaunchContext, Site
 from regatta.store.launch_files import write_text
 
-MAX_BASE_DEPTH, MAX_FILES, MAX_BYTES = 10, 100, 2**20
+MAX_BASE_DEPTH = 9  # the engine permits 10 levels, of which the derived EDF takes one
+MAX_FILES, MAX_BYTES = 100, 2**20
 DIGEST = re.compile(r"[^@\s]+@sha256:([0-9a-f]{64})", re.ASCII)
 VARIABLE = re.compile(r"\$(?:\$|\{(\w+)(:-)?\})")
 FILE = "environment.toml"

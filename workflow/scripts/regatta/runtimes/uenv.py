@@ -82,7 +82,7 @@ RUNTIME = Runtime(
     library_remedy=lambda stack, libraries: f"Use a uenv that contains {libraries}.",
     launcher="slurm",
     launcher_options=launcher_options,
-    options_beside=("--uenv-passthrough=ignore",),  # else srun mounts a uenv of the shell in the steps of all stacks
+    options_beside=("--uenv-passthrough=ignore",),  # or srun may mount a uenv that the shell has loaded
     plugin_options=("--uenv", "--view", "--repo", "--no-default-view"),
     **squashfs.identified_by(_hash),
     image_mount=lambda stack, launch: f"squashfs:{_mount(stack)}",
