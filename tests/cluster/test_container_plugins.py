@@ -177,3 +177,14 @@ def test_a_program_runs_in_its_image_and_keeps_the_campaigns_variables(site, cpu
     [record] = site.records()
     assert (record["status"], record["cause"]) == ("ok", None)
     assert record["slowest_rank_samples_ns"] == [72_000_000_000]
+
+
+def test_the_image_of_an_allocation_does_not_reach_a_stack_of_the_host(site, cpu_squashfs):
+    """salloc passes options of plugins to each step by variables. The image has no Python at this path."""
+    stack = {"kind": "host", "python": f"{site.folder}/tests/cluster/fake_ranks.py"}
+    site.write(campaign({"host": stack}, repeats=1, shapes=[{"nodes": [2], "gpus_per_node": [1]}]))
+    line = f"{site.cluster.python} workflow/scripts/freeze.py --campaign campaign.yaml && exec {site.cluster.python}"
+    line += " workflow/scripts/preflight.py --folder results/drill/preflight/preflight-*"
+    salloc = ["salloc", "--quiet", f"--container-image={cpu_squashfs}", "--nodes=2", "--ntasks-per-node=2"]
+    site.cluster.run([*salloc, "sh", "-c", line], cwd=site.folder)
+    assert preflight(site)["host"]["verdict"]["ok"]
