@@ -201,7 +201,7 @@ def test_an_environment_definition_file_extends_another(cluster, image, uenv):
         "REMOVED": None,
         "LC_ALL": None,
     }
-    assert task["env"]["RANK"] == "9"  # the Container Engine does not replace it by itself
+    assert task["env"]["RANK"] == "9"  # the Container Engine does not replace it
     assert task["folder"] == "/regatta-derived"
     assert "ro" in task["mounts"]["/regatta-base"]
     assert "rw" in task["mounts"]["/regatta-derived"]

@@ -38,8 +38,8 @@ def launcher_options(stack: dict, context: LaunchContext) -> list[str]:
 def _container_name(stack: dict, context: LaunchContext) -> str:
     """Return the name of the container of a stack in this batch and job.
 
-    A name that exists is reused, whatever its content. It changes after each launch that did not start, which may have
-    left a partly unpacked image.
+    A name that exists is reused regardless of its content. It changes after each launch that did not start, because the
+    image may be only partly unpacked.
     """
     here, keys = context.error_dir, (*RUNTIME.identity_keys, "env")
     content = hashlib.sha256(repr([here.parents[1].name, *(stack[key] for key in keys)]).encode()).hexdigest()
